@@ -1,0 +1,32 @@
+# Every target makes .venv and installs gfss into it on first use, and again when the versions below change.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.PHONY: help quickstart test lint format
+
+help:  ## list the targets
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1	/' | expand -t 18
+
+quickstart: $(INSTALLED)  ## train, teach and compare on the embedded scenes
+	$(BIN)/gfss quickstart
+
+test: $(INSTALLED)  ## run every test on all cores
+	$(BIN)/pytest -q -n auto
+
+lint: $(INSTALLED)  ## check style, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(INSTALLED)  ## mend style and format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# torch is pinned by the constraints: without the pin pip may take a newer build with several GB of CUDA packages
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gfss needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,lite]'
+	@touch $@

@@ -1,0 +1,140 @@
+"""One iteration of episodic training (8 episodes): features from the bank against features computed anew.
+
+    python benchmarks/episode.py --json episode.json
+
+``played`` is the default way to train a calibrator: the fused scores of its episodes are kept, an iteration draws
+query pairs. ``fresh`` is the paper's way: every iteration fits its novel classifiers. "Anew" computes the encoder's
+features of the same images first, in its fastest form, as training without a bank would. The images are noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a package
+
+from bank_reading import median_ms, noise_dataset
+
+from gfss.data.catalog import Fold
+from gfss.data.dataset import Dataset
+from gfss.data.transforms import square_image, to_tensor
+from gfss.files import write_json
+from gfss.methods import Context, build_method
+from gfss.methods.fitted import Calibrated
+from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.encoders import build_encoder
+from gfss.models.encoders.base import Encoder, select_levels
+from gfss.models.encoders.fuse import fused
+from gfss.models.pspnet import PyramidHead
+from gfss.training.bank import Bank, build_bank
+from gfss.training.episodic import EpisodicOptions, train_calibrator
+from gfss.training.source import EpisodeSource, FeatureStore
+
+LEVELS = ("layer2", "layer3", "layer4")
+READ = ("layer3", "layer4")
+CLASSES = 16
+
+
+@dataclass(frozen=True)
+class NoBank(Bank):
+    """Looks like a bank, but computes what is asked for."""
+
+    encoder: Encoder
+    dataset: Dataset
+
+    def features(self, images: Sequence[int], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+        parts: list[list[Tensor]] = []
+        with torch.inference_mode():
+            for i in images:
+                image = to_tensor(square_image(self.dataset.image(i), self.size)[None])
+                maps = self.encoder(image.contiguous(memory_format=torch.channels_last))
+                parts.append(select_levels(maps, list(self.channels)))
+        return {
+            name: torch.cat(level).clone() for name, level in zip(self.channels, zip(*parts, strict=True), strict=True)
+        }
+
+
+def make_source(bank: Bank, dataset: Dataset, encoder: Encoder, fold: Fold) -> EpisodeSource:
+    """A base model with random weights over a bank."""
+    torch.manual_seed(0)
+    head = PyramidHead({name: encoder.channels[name] for name in READ}, len(fold.base) + 1, 64, 256, separable=True)
+    names = [tuple(dataset.classes[c - 1] for c in ids) for ids in (fold.base, fold.novel)]
+    card = BaseCard("", encoder.stride, encoder.weights_hash(), False, bank.size, *names, "noise", 0)
+    return EpisodeSource(FeatureStore(BaseModel(encoder, head, card).eval(), bank), dataset, fold)
+
+
+def iteration_ms(source: EpisodeSource, side: int, options: EpisodicOptions, rounds: int) -> float:
+    """Median time of one iteration of training PCN's calibrator."""
+    torch.manual_seed(0)
+    method = build_method("pcn", Context(source.store.model, (side, side)))
+    assert isinstance(method, Calibrated)
+
+    def iterate() -> None:
+        method.calibrator.requires_grad_(True)
+        train_calibrator(method, source, options, key="benchmark")
+
+    iterate()  # plays the episodes that are kept
+    return median_ms(iterate, rounds)
+
+
+def measure(encoder_name: str, size: int, images: int, episodes: int, rounds: int) -> dict[str, Any]:
+    """Times of both ways, with and without a bank."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["GFSS_CACHE"] = folder  # played episodes and class index
+        dataset = noise_dataset(Path(folder), images, size, CLASSES)
+        fold = Fold(tuple(range(1, CLASSES)), (CLASSES,))
+        encoder = build_encoder(encoder_name)
+        bank = build_bank(encoder, dataset, size, LEVELS, root=Path(folder) / "banks")
+        none = NoBank(bank.folder, size, bank.channels, bank.count, fused(encoder), dataset)
+        options = EpisodicOptions(iterations=1, batch=episodes, episodes=episodes, pairs=2)
+        rows: dict[str, Any] = {}
+        for way, chosen in (("played", options), ("fresh", replace(options, episodes=None))):
+            times = [
+                iteration_ms(make_source(store, dataset, encoder, fold), bank.map_size, chosen, rounds)
+                for store in (bank, none)
+            ]
+            rows[way] = {"bank_ms": times[0], "anew_ms": times[1], "ratio": times[1] / times[0]}
+        return rows
+
+
+def main() -> None:
+    """Measure, print, and write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", default="lite0")
+    parser.add_argument("--size", type=int, default=417)
+    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--episodes", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--small", action="store_true", help="a few seconds, to see that it runs")
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args()
+    if options.small:
+        options.encoder, options.size, options.images, options.episodes, options.rounds = "tiny", 33, 48, 2, 1
+    torch.set_num_threads(options.threads)
+    keys = ("encoder", "size", "images", "episodes", "rounds")
+    rows = measure(*(getattr(options, key) for key in keys))
+    about = {key: getattr(options, key) for key in (*keys, "threads")}
+    about |= {"torch": str(torch.__version__), "load": os.getloadavg()[0]}
+    print(
+        f"{options.encoder} at {options.size} px, {options.episodes} episodes, {options.threads} threads, load {about['load']:.1f}"
+    )
+    print(f"{'way':<8}{'bank ms':>10}{'anew ms':>10}{'ratio':>8}")
+    for way, row in rows.items():
+        print(f"{way:<8}{row['bank_ms']:>10.0f}{row['anew_ms']:>10.0f}{row['ratio']:>8.1f}")
+    if options.json:
+        write_json(options.json, {**about, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

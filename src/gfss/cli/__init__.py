@@ -1,0 +1,110 @@
+r"""The ``gfss`` command.
+
+How a command joins in: ``cli/<module>.py`` defines one ``app = typer.Typer(...)`` whose commands are named explicitly,
+and ``COMMANDS`` below has a row for each word that follows ``gfss``. A group (``gfss data check``) is the whole ``app``
+of its module; a plain command (``gfss evaluate``) is the command of that name in the ``app``.
+
+A module is imported when its command is called, and ``gfss --help`` is printed from the table alone, so the command
+starts fast. For the same reason command modules import torch and other heavy packages inside their functions.
+
+Commands raise ``GfssError`` for what the user can mend; ``main`` turns every error into one sentence on stderr.
+
+Example:
+    app = typer.Typer(no_args_is_help=True)
+
+    @app.command("build")
+    def build(root: Annotated[Path, typer.Argument(help="Folder of the data set.")]) -> None:
+        \"\"\"Write the features of every image to the bank.\"\"\"
+        from gfss.training.bank import build_bank
+        ...
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+import gfss
+from gfss.cli._failures import INTERRUPTED, report
+from gfss.cli._lazy import Entry, LazyCommand
+
+START = "Start here"
+OWN_IMAGES = "Your own images"
+RESEARCH = "Research"
+DATA = "Data"
+
+COMMANDS: dict[str, Entry] = {
+    "quickstart": Entry("quickstart", "Train, teach and compare on the embedded scenes in a few minutes.", START),
+    "teach": Entry("model", "Teach a model a new class from a few labelled images.", OWN_IMAGES),
+    "segment": Entry("model", "Segment images with a model.", OWN_IMAGES),
+    "classes": Entry("model", "List the classes that a model knows.", OWN_IMAGES),
+    "report": Entry("model", "Show what changed for every known class.", OWN_IMAGES),
+    "forget": Entry("model", "Take a taught class out of a model.", OWN_IMAGES),
+    "rename": Entry("model", "Give a taught class another name.", OWN_IMAGES),
+    "suggest": Entry("model", "Rank unlabelled images by how much a label would help.", OWN_IMAGES),
+    "export": Entry("model", "Write a model as ONNX.", OWN_IMAGES),
+    "data": Entry("data", "Check and prepare data sets.", DATA, group=True),
+    "bank": Entry("bank", "Compute an encoder's features of a data set once.", DATA, group=True),
+    "train": Entry("train", "Train base models and calibrators.", RESEARCH, group=True),
+    "evaluate": Entry("evaluate", "Examine a method under a protocol and write a record.", RESEARCH),
+    "tables": Entry("tables", "Print records as tables.", RESEARCH),
+    "run": Entry("run", "Run every stage of a recipe that is not done yet.", RESEARCH),
+    "reproduce": Entry("reproduce", "Make a table or a figure of the paper.", RESEARCH),
+}
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="rich", context_settings={"help_option_names": ["-h", "--help"]}
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gfss {gfss.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere on the line.")
+    ] = False,
+) -> None:
+    """Teach a segmentation model a new class from one to five labelled images, and keep the classes it knows."""
+
+
+def _mount() -> TyperGroup:
+    """The whole command, with each row of the table whose module is there."""
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, entry in COMMANDS.items():
+        if importlib.util.find_spec(f"gfss.cli.{entry.module}") is not None:
+            group.add_command(LazyCommand(name, entry))
+    return group
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    Args:
+        arguments: what follows ``gfss`` on the command line; the process's own if left out.
+
+    Returns:
+        0 for success, 1 when a check found something to fix, 2 for an error, 130 when interrupted.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    try:
+        code = _mount().main([word for word in words if word != "--debug"], prog_name="gfss", standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:
+        return report(error, debug)
+    # typer answers Ctrl-C inside a command with the exit code alone
+    return report(KeyboardInterrupt(), debug=False) if code == INTERRUPTED else int(code or 0)

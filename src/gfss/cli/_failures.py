@@ -1,0 +1,79 @@
+"""Every error as one sentence on stderr and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+
+import typer
+
+from gfss.errors import GfssError
+
+FAILED = 2
+INTERRUPTED = 130
+
+# packages that come with an extra of pyproject.toml, not with the plain installation
+EXTRAS = {
+    "pycocotools": "coco",
+    "transformers": "hf",
+    "onnx": "export",
+    "onnxscript": "export",
+    "onnxruntime": "export",
+    "fastapi": "web",
+    "uvicorn": "web",
+    "scipy": "sbd",
+    "sklearn": "sklearn",
+}
+
+
+def report(error: BaseException, debug: bool) -> int:
+    """Print an error, after its traceback if wanted, and return the exit code."""
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    message = sentence(error)
+    if message:
+        print(f"gfss: {message}", file=sys.stderr)
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt | typer.Abort) else FAILED
+
+
+def sentence(error: BaseException) -> str:
+    """What a user should read about an error; nothing if it was only the missing command of ``gfss`` alone."""
+    match error:
+        case GfssError():
+            return " ".join(str(error).split())
+        case KeyboardInterrupt() | typer.Abort():
+            return "interrupted; the same command continues or starts again"
+        case typer.TyperException():
+            return _usage(error)
+        case MemoryError():
+            return "not enough memory; use smaller images or a smaller batch"
+        case ModuleNotFoundError() if (error.name or "").partition(".")[0] in EXTRAS:
+            package = (error.name or "").partition(".")[0]
+            return f"this needs the package {package}; run: pip install 'gfss[{EXTRAS[package]}]'"
+        case OSError():
+            return _system(error)
+        case _:
+            return f"unexpected {type(error).__name__} ({_line(error)}); this is a defect, --debug shows where it is"
+
+
+def _usage(error: typer.TyperException) -> str:
+    """A wrong command line, with the place to read about the right one."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    if not message or context is None:
+        return message
+    return f"{message[0].lower()}{message[1:]}; see {context.command_path} --help"
+
+
+def _system(error: OSError) -> str:
+    """What the operating system refused, and for which file."""
+    if error.errno == errno.ENOSPC:
+        return "the disk is full; make room and run the same command again"
+    reason = (error.strerror or _line(error) or type(error).__name__).lower()
+    return f"cannot use {error.filename}: {reason}" if error.filename else reason
+
+
+def _line(error: BaseException) -> str:
+    """The first line of an error's own message."""
+    return (str(error).strip().splitlines() or [""])[0]

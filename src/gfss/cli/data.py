@@ -1,0 +1,120 @@
+"""``gfss data``: prepare public data sets, check any data, look at it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from gfss.data import open_dataset
+from gfss.data.check import Finding
+from gfss.data.check import check as check_data
+from gfss.data.coco import prepare_coco
+from gfss.data.pascal import prepare_pascal
+from gfss.data.sheet import contact_sheet
+
+SHOWN = 5  # sentences per kind of problem
+
+app = typer.Typer(help="Prepare public data sets, check any data, look at it.", no_args_is_help=True)
+prepare = typer.Typer(
+    help="Turn the public releases of PASCAL and COCO into data folders. Can be interrupted and run again.",
+    no_args_is_help=True,
+)
+app.add_typer(prepare, name="prepare")
+
+Data = Annotated[
+    str, typer.Argument(help="scenes, pascal, coco, or a path: folder, .zip or COCO .json.", metavar="DATA")
+]
+Root = Annotated[Path | None, typer.Option(help="Folder of pascal or coco; else GFSS_PASCAL or GFSS_COCO.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="The data folder to make.")]
+
+
+@prepare.command("pascal")
+def pascal(
+    voc: Annotated[Path, typer.Option(help="VOCdevkit, or its folder VOC2012.")],
+    out: Out,
+    sbd: Annotated[
+        Path | None, typer.Option(help="The SBD release (benchmark_RELEASE); not needed with SegmentationClassAug.")
+    ] = None,
+    train_list: Annotated[Path | None, typer.Option(help="File with the ids of train, one per line.")] = None,
+) -> None:
+    """PASCAL-5i: VOC 2012 images with the masks of VOC and SBD.
+
+    The usual train list of 5,953 images needs train_noval.txt of the SBD authors in the SBD folder; without it
+    the larger list of 10,582 is made.
+    """
+    _report_prepared(out, "pascal", prepare_pascal(voc, sbd, out, train_list))
+
+
+@prepare.command("coco")
+def coco(
+    annotations: Annotated[Path, typer.Option(help="Folder with instances_train2014.json and instances_val2014.json.")],
+    images: Annotated[Path, typer.Option(help="Folder with train2014/ and val2014/.")],
+    out: Out,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes that draw masks; all cores by default.")
+    ] = None,
+) -> None:
+    """COCO-20i: COCO 2014 with its instances drawn into index masks (needs the extra gfss[coco])."""
+    _report_prepared(out, "coco", prepare_coco(annotations, images, out, processes))
+
+
+@app.command("check")
+def check(data: Data, root: Root = None) -> None:
+    """Explain in words what a data set holds and what must be fixed (then the exit code is 1)."""
+    console = Console(soft_wrap=True)
+    findings = check_data(data, root)
+    for finding in findings:
+        _print(console, finding)
+    problems = sum(len(texts) for finding in findings for texts in finding.problems.values())
+    console.print(f"{problems} problem(s) must be fixed." if problems else "Nothing must be fixed.")
+    raise typer.Exit(1 if problems else 0)
+
+
+@app.command("sheet")
+def sheet(
+    data: Data = "scenes",
+    root: Root = None,
+    split: Annotated[str, typer.Option(help="train or val.")] = "val",
+    images: Annotated[int, typer.Option(min=1, help="How many images.")] = 24,
+    seed: Annotated[int, typer.Option(help="Which images.")] = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG file to write.")] = Path("sheet.png"),
+) -> None:
+    """Write a contact sheet: images, their masks in colour, the names of the classes."""
+    contact_sheet(open_dataset(data, root, split), out, images, seed=seed)
+    typer.echo(f"wrote {out}")
+
+
+def _report_prepared(out: Path, name: str, remarks: list[str]) -> None:
+    for remark in remarks:
+        typer.echo(f"note: {remark}", err=True)
+    typer.echo(f"{out} is ready; use it with --data {name} --root {out}")
+
+
+def _print(console: Console, finding: Finding) -> None:
+    console.print(f"[bold]{finding.title}[/bold]", highlight=False)
+    if finding.format:
+        console.print(f"{finding.images} images with {finding.format}, {len(finding.rows)} classes.")
+        console.print(_table(finding))
+        console.print(f"Of all pixels {finding.background:.1%} are background and {finding.void:.1%} void.")
+    for remark in finding.remarks:
+        console.print(f"Worth knowing: {remark}.", markup=False)
+    for kind, texts in finding.problems.items():
+        console.print(f"Must be fixed, {len(texts)} {kind}:", style="red")
+        for text in texts[:SHOWN]:
+            console.print(f"  {text}", markup=False)
+        if len(texts) > SHOWN:
+            console.print(f"  ... and {len(texts) - SHOWN} more")
+    console.print()
+
+
+def _table(finding: Finding) -> Table:
+    table = Table("class")
+    for title in ("images", "large enough", "mean share of image"):
+        table.add_column(title, justify="right")
+    for row in finding.rows:
+        table.add_row(row.name, str(row.images), str(row.usable), f"{row.share:.1%}")
+    return table

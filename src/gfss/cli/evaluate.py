@@ -1,0 +1,70 @@
+"""`gfss evaluate`: examine methods under a protocol and write records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from gfss.cli import options as o
+from gfss.errors import GfssError, unknown
+
+app = typer.Typer()
+
+
+@app.command("evaluate")
+def evaluate(
+    method: Annotated[str, typer.Option(help="Method, or several separated by commas: they see the same tasks.")],
+    data: o.Data = "scenes",
+    root: o.Root = None,
+    fold: o.FoldNumber = 0,
+    novel: o.Novel = "",
+    encoder: o.EncoderName = "",
+    encoder_weights: o.Weights = None,
+    output_stride: o.OutputStride = None,
+    size: o.Size = 0,
+    shots: o.Shots = 1,
+    protocol: Annotated[
+        str, typer.Option(help="paired (the paper's) or joint (all novel classes at once).")
+    ] = "paired",
+    tasks: Annotated[int, typer.Option(min=0, help="Paired tasks, or support draws of the joint protocol.")] = 0,
+    seed: o.Seed = 0,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Record file; a folder for several methods.")] = None,
+    runs: o.Runs = o.RUNS,
+    threads: o.Threads = 0,
+) -> None:
+    """Run methods over the tasks of a protocol; print their figures and write one JSON record each.
+
+    Number of tasks if it is 0: 1,000 paired ones, or 5 support draws of the joint protocol.
+    """
+    from gfss.evaluation.protocols import ProtocolName
+    from gfss.evaluation.records import write_record
+    from gfss.stages import evaluate_stage, record_path
+
+    if protocol not in ("paired", "joint"):
+        raise unknown("protocol", protocol, ("paired", "joint"))
+    o.use_threads(threads)
+    experiment = o.open_experiment(data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs)
+    names = [name.strip() for name in method.split(",") if name.strip()]
+    if not names:
+        raise GfssError("no method is named; give one or several, as in --method nsf,pcn")
+    if out and len(names) > 1 and out.suffix == ".json":
+        raise GfssError(f"{out} can hold one record only, but {len(names)} methods are named; give a folder")
+    count = tasks or (1000 if protocol == "paired" else 5)
+    records = evaluate_stage(experiment, names, shots, cast(ProtocolName, protocol), count, seed)
+    for record in records:
+        for metric, figures in record.figures.items():
+            values = "  ".join(
+                f"{key} {'-' if value is None else f'{value:.2f}'}"
+                for key, value in (
+                    ("base", figures.base),
+                    ("novel", figures.novel),
+                    ("mIoU", figures.miou),
+                    ("H", figures.harmonic),
+                )
+            )
+            typer.echo(f"{record.method:>18} {protocol} {metric:<12} {values}")
+        if out:
+            path = out if out.suffix == ".json" else record_path(out, record)
+            write_record(path, record)

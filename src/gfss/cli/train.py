@@ -1,0 +1,98 @@
+"""`gfss train`: the base model (stage 1), the calibrator and the trained methods (stage 2)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gfss.cli import options as o
+
+app = typer.Typer(no_args_is_help=True, help="Train a base model, a calibrator or any trained method.")
+
+Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")]
+
+
+@app.command("base")
+def base(
+    data: o.Data = "scenes",
+    root: o.Root = None,
+    fold: o.FoldNumber = 0,
+    novel: o.Novel = "",
+    encoder: o.EncoderName = "",
+    encoder_weights: o.Weights = None,
+    output_stride: o.OutputStride = None,
+    size: o.Size = 0,
+    recipe: Annotated[str, typer.Option(help="frozen, paper or scratch; scratch on scenes, else frozen.")] = "",
+    epochs: Annotated[int, typer.Option(min=0, help="Passes over the images; the recipe's if 0.")] = 0,
+    seed: o.Seed = 0,
+    resume: Resume = False,
+    runs: o.Runs = o.RUNS,
+    threads: o.Threads = 0,
+) -> None:
+    """Stage 1: train pyramid head and base classifier, then print the base mIoU on the val images."""
+    from gfss.stages import train_base_stage
+
+    o.use_threads(threads)
+    experiment = o.open_experiment(data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs)
+    figures = train_base_stage(experiment, recipe, epochs=epochs, seed=seed, resume=resume)
+    for name, value in figures.items():
+        typer.echo(f"{name:>16} {value:6.2f}")
+
+
+@app.command("method")
+def method(
+    method: Annotated[str, typer.Option(help="pcn, acastle, capl, pfenet, denet, or NAME+T.")] = "pcn",
+    shots: o.Shots = 1,
+    data: o.Data = "scenes",
+    root: o.Root = None,
+    fold: o.FoldNumber = 0,
+    novel: o.Novel = "",
+    encoder: o.EncoderName = "",
+    encoder_weights: o.Weights = None,
+    output_stride: o.OutputStride = None,
+    size: o.Size = 0,
+    recipe: Annotated[str, typer.Option(help="frozen (CPU scale) or paper.")] = "frozen",
+    iterations: Annotated[int, typer.Option(min=0, help="Optimiser steps; the recipe's if 0.")] = 0,
+    episodes: Annotated[int, typer.Option(min=0, help="Different episodes that are played; the recipe's if 0.")] = 0,
+    seed: o.Seed = 0,
+    resume: Resume = False,
+    runs: o.Runs = o.RUNS,
+    threads: o.Threads = 0,
+) -> None:
+    """Stage 2: train a method on episodes whose novel classes are played by base classes."""
+    from gfss.stages import train_method_stage
+
+    o.use_threads(threads)
+    experiment = o.open_experiment(data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs)
+    loss = train_method_stage(
+        experiment, method, shots, recipe, iterations=iterations, episodes=episodes, seed=seed, resume=resume
+    )
+    typer.echo(f"{method} for {shots} shot(s): final loss {loss:.4f}, in {experiment.method_folder(method, shots)}")
+
+
+@app.command("calibrator")
+def calibrator(
+    shots: o.Shots = 1,
+    data: o.Data = "scenes",
+    root: o.Root = None,
+    fold: o.FoldNumber = 0,
+    novel: o.Novel = "",
+    encoder: o.EncoderName = "",
+    encoder_weights: o.Weights = None,
+    output_stride: o.OutputStride = None,
+    size: o.Size = 0,
+    preset: Annotated[str, typer.Option(help="pcn (our best), pcn-printed, pixel, self-attention, linear ...")] = "pcn",
+    recipe: Annotated[str, typer.Option(help="frozen (CPU scale) or paper.")] = "frozen",
+    iterations: Annotated[int, typer.Option(min=0, help="Optimiser steps; the recipe's if 0.")] = 0,
+    episodes: Annotated[int, typer.Option(min=0, help="Different episodes that are played; the recipe's if 0.")] = 0,
+    seed: o.Seed = 0,
+    resume: Resume = False,
+    runs: o.Runs = o.RUNS,
+    threads: o.Threads = 0,
+) -> None:
+    """Stage 2 of PCN: train the calibrator on top of normalised score fusion."""
+    method(
+        preset, shots, data, root, fold, novel, encoder, encoder_weights, output_stride, size,
+        recipe, iterations, episodes, seed, resume, runs, threads,
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""Episodes (training, fake novel classes) and tasks (test, true novel classes).
+
+Both are pure functions of (seed, index): any process can draw any of them in any order, every method
+sees the same ones, and a resumed run equals an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gfss.data.catalog import Fold
+from gfss.data.dataset import Dataset
+from gfss.errors import GfssError
+
+EPISODE_STREAM, TASK_STREAM, JOINT_STREAM = 1, 2, 3  # keep the three kinds of draws apart
+
+
+@dataclass(frozen=True)
+class Task:
+    """Indices into a data set: what to learn from and what to segment.
+
+    Attributes:
+        novel: novel (or fake novel) class ids.
+        supports: K image indices for each novel class.
+        queries: images to segment.
+    """
+
+    novel: tuple[int, ...]
+    supports: tuple[tuple[int, ...], ...]
+    queries: tuple[int, ...]
+
+
+def episode(
+    dataset: Dataset,
+    base: Sequence[int],
+    seed: int,
+    i: int,
+    shots: int = 1,
+    ways: int = 1,
+    queries: int = 1,
+    fakes: Sequence[int] | None = None,
+) -> Task:
+    """Training episode ``i``: ``ways`` fake novel classes out of the base classes.
+
+    Per fake novel class K supports and ``queries`` queries with it, and as many queries of remaining
+    base classes (paper, section III-E). Queries come as pairs (fake novel image, base image).
+    """
+    if not 0 < ways < len(base) or (fakes and ways > len(fakes)):
+        raise GfssError(
+            f"{ways} of {len(fakes or base)} classes cannot play the novel classes of an episode; at least one base "
+            "class must remain, so ask for fewer ways"
+        )
+    rng = np.random.default_rng((EPISODE_STREAM, seed, i))
+    fake = rng.choice(np.asarray(fakes or base), size=ways, replace=False)
+    rest = np.setdiff1d(base, fake)
+    supports: list[tuple[int, ...]] = []
+    drawn: list[int] = []
+    for class_id in fake:
+        chosen = _draw(dataset, int(class_id), shots, rng, avoid=np.concatenate(supports) if supports else ())
+        supports.append(tuple(chosen))
+    used = np.concatenate(supports)
+    for class_id in fake:
+        own = _draw(dataset, int(class_id), queries, rng, avoid=used, query=True)
+        for image in own:
+            other = _draw(dataset, int(rng.choice(rest)), 1, rng, avoid=used, query=True)[0]
+            drawn += [image, other]
+    return Task(tuple(int(c) for c in fake), tuple(supports), tuple(drawn))
+
+
+def task(dataset: Dataset, fold: Fold, seed: int, i: int, shots: int = 1) -> Task:
+    """Test task ``i`` of the paired protocol: one novel class and one (novel, base j) pair per base class.
+
+    The novel class cycles with ``i``, so all get equal tasks. Supports are never among the queries.
+    """
+    rng = np.random.default_rng((TASK_STREAM, seed, i))
+    class_id = fold.novel[i % len(fold.novel)]
+    supports = _draw(dataset, class_id, shots, rng)
+    own = _draw(dataset, class_id, len(fold.base), rng, avoid=supports, query=True)
+    others = [_draw(dataset, j, 1, rng, avoid=supports, query=True)[0] for j in fold.base]
+    queries = (image for pair in zip(own, others, strict=True) for image in pair)
+    return Task((class_id,), (tuple(supports),), tuple(queries))
+
+
+def joint_task(
+    dataset: Dataset, fold: Fold, seed: int, i: int, shots: int = 1, supports: Dataset | None = None
+) -> Task:
+    """Draw ``i`` of the joint protocol: all novel classes at once, every image a query.
+
+    Supports come from ``dataset`` itself (then they are no queries) or from another split, and contain
+    exactly one novel class.
+    """
+    rng = np.random.default_rng((JOINT_STREAM, seed, i))
+    source = supports or dataset
+    single = source.areas[:, list(fold.novel)].astype(bool).sum(axis=1) == 1
+    chosen = [tuple(_draw(source, c, shots, rng, avoid=np.flatnonzero(~single))) for c in fold.novel]
+    taken = set() if supports else {image for group in chosen for image in group}
+    return Task(fold.novel, tuple(chosen), tuple(i for i in range(len(dataset)) if i not in taken))
+
+
+def _draw(
+    dataset: Dataset,
+    class_id: int,
+    count: int,
+    rng: np.random.Generator,
+    avoid: Sequence[int] | np.ndarray = (),
+    query: bool = False,
+) -> list[int]:
+    """Distinct images of a class outside ``avoid``; only queries may repeat where a class has too few."""
+    usable = dataset.members[:, class_id].copy()
+    usable[np.asarray(avoid, dtype=np.int64)] = False
+    pool = np.flatnonzero(usable)
+    repeat = query and 0 < len(pool) < count
+    if len(pool) < count and not repeat:
+        name = dataset.classes[class_id - 1]
+        role = "left to segment" if query else "to learn from"
+        raise GfssError(
+            f"{dataset.name}: class '{name}' has {len(pool)} usable image(s) {role}, {count} asked for; "
+            "use fewer shots or add labelled images"
+        )
+    return [int(i) for i in rng.choice(pool, size=count, replace=repeat)]

@@ -1,0 +1,139 @@
+"""Label formats in: index, palette and binary PNG, colours with labelmap.txt, labelme, COCO JSON, CVAT mask zip.
+
+A support set for one class comes from any of them in the same way:
+
+    read_labels(Path("cats.zip"), images=[Path("photos")], class_name="cat").supports("cat")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from gfss.data.folder import IMAGE_SUFFIXES, pictures_in
+from gfss.data.labels.base import Labels
+from gfss.data.labels.colours import read_colour_masks
+from gfss.data.labels.instances import read_coco_json
+from gfss.data.labels.labelme import read_labelme
+from gfss.data.labels.png import read_binary_masks, read_class_folders, read_index_masks
+from gfss.errors import GfssError
+from gfss.files import cache_folder, read_json
+
+__all__ = ["Labels", "read_labels"]
+
+IMAGE_FOLDERS = ("images", "JPEGImages", "img")
+MASK_FOLDERS = ("masks", "SegmentationClass", "SegmentationClassAug")
+JSON_FOLDERS = (".", "annotations", "labels")
+
+
+def read_labels(source: Path, images: Sequence[Path] = (), class_name: str | None = None) -> Labels:
+    """Labelled images in any of the formats, recognised by what is there.
+
+    Args:
+        source: a folder, a zip file, a JSON file or a mask.
+        images: pictures or folders of pictures; looked for in or beside ``source`` if left out.
+        class_name: what binary masks show; other formats bring their own names.
+    """
+    if not source.exists():
+        raise GfssError(f"{source} does not exist")
+    if source.suffix.lower() == ".zip":
+        return _read_folder(_unzipped(source), images, class_name, beside=source.parent)
+    if source.is_dir():
+        return _read_folder(source, images, class_name, beside=source.parent)
+    pictures = _find_images([source.parent], images)
+    if source.suffix.lower() == ".json":
+        return _read_json_files([source], pictures, source.parent)
+    if source.suffix.lower() in IMAGE_SUFFIXES:
+        own = pictures if images else {name: path for name, path in pictures.items() if path != source}
+        return read_binary_masks({source.stem: source}, own, _required(class_name, source), source)
+    raise GfssError(f"{source} is no label file; expected a folder, a .zip, a .json or a mask picture")
+
+
+def _read_folder(source: Path, images: Sequence[Path], class_name: str | None, beside: Path) -> Labels:
+    masks = next((source / name for name in MASK_FOLDERS if (source / name).is_dir()), source)
+    labelmap = source / "labelmap.txt"
+    holds_masks = labelmap.exists() and masks == source
+    pictures = _find_images([beside] if holds_masks else [source, beside], images)
+    if labelmap.exists():
+        return read_colour_masks(masks, pictures, labelmap)
+    if masks != source or images:
+        if any(path.is_dir() and pictures_in(path) for path in masks.iterdir()):
+            return read_class_folders(masks, pictures)
+        files = pictures_in(masks)
+        root = next((folder for folder in (source, source.parent) if (folder / "classes.txt").exists()), None)
+        if files and root:
+            return read_index_masks(masks, pictures, root)
+        if files:
+            return read_binary_masks(files, pictures, _required(class_name, masks), masks)
+    found = [path for folder in JSON_FOLDERS for path in sorted((source / folder).glob("*.json"))]
+    if found:
+        return _read_json_files(found, pictures, source)
+    raise GfssError(
+        f"{source} holds no labels; expected images/ with masks/ (PNG), labelme or COCO .json files, or a labelmap.txt"
+    )
+
+
+def _read_json_files(files: Sequence[Path], images: dict[str, Path], root: Path) -> Labels:
+    content = read_json(files[0])
+    if isinstance(content, dict) and "shapes" in content:
+        return read_labelme(files, images, root)
+    if len(files) > 1:
+        raise GfssError(f"{root} holds {len(files)} .json files that are not of labelme; name the COCO file itself")
+    return read_coco_json(files[0], images)
+
+
+def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Path]:
+    """Pictures by name: those given, else those in the usual places of the first folder that has some."""
+    if given:
+        found: dict[str, Path] = {}
+        for path in given:
+            if not path.exists():
+                raise GfssError(f"{path} does not exist")
+            found |= pictures_in(path) if path.is_dir() else {path.stem: path}
+        return found
+    places = [folder / name for folder in folders for name in (*IMAGE_FOLDERS, ".")]
+    return next((found for place in places if (found := pictures_in(place))), {})
+
+
+def _required(class_name: str | None, masks: Path) -> str:
+    if class_name is None:
+        raise GfssError(
+            f"the classes of the masks in {masks} have no names; write classes.txt (line i names mask value i), "
+            "or sort binary masks into one folder per class"
+        )
+    return class_name
+
+
+def _unzipped(path: Path) -> Path:
+    """The content of a zip file in the cache; unpacked once, again when the file changes."""
+    stat = path.stat()
+    key = hashlib.sha256(f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
+    folder = cache_folder("unzipped") / f"{path.stem}-{key}"
+    if folder.exists():
+        return _content(folder)
+    part = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            need, free = sum(entry.file_size for entry in archive.infolist()), shutil.disk_usage(folder.parent).free
+            if need > free:
+                raise GfssError(f"{path} unpacks to {need / 1e9:.1f} GB but {free / 1e9:.1f} GB are free; make room")
+            archive.extractall(part)
+        with contextlib.suppress(OSError):  # another process was faster
+            part.rename(folder)
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError) as error:
+        raise GfssError(f"{path} is not a readable zip file ({error}); export it again") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return _content(folder)
+
+
+def _content(folder: Path) -> Path:
+    """Where the files are: some programs pack them into one folder inside the zip."""
+    entries = [path for path in folder.iterdir() if path.name != "__MACOSX"]
+    named = (*IMAGE_FOLDERS, *MASK_FOLDERS, *JSON_FOLDERS)
+    return entries[0] if len(entries) == 1 and entries[0].is_dir() and entries[0].name not in named else folder

@@ -1,0 +1,94 @@
+"""What every label format becomes: pictures, and a mask of class ids for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.dataset import pixel_counts, refuse_unknown_values
+from gfss.data.pictures import image_size
+from gfss.errors import GfssError, unknown
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labelled images of any format; masks are drawn when asked for.
+
+    Attributes:
+        format: the format in words ("labelme JSON").
+        classes: class names; mask value i + 1 is ``classes[i]``.
+        images: picture files.
+        files: the label file of each picture.
+        draw: mask i as it stands in the label file, (height, width) uint8.
+        also: further files that the masks depend on.
+    """
+
+    format: str
+    classes: tuple[str, ...]
+    images: tuple[Path, ...]
+    files: tuple[Path, ...]
+    draw: Callable[[int], np.ndarray]
+    also: tuple[Path, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def mask(self, i: int) -> np.ndarray:
+        """Mask ``i`` as (height, width) uint8: class ids, 0 background, 255 void; refuses what does not fit."""
+        mask = self.draw(i)
+        refuse_other_size(mask, self.files[i], self.images[i], image_size(self.images[i]))
+        refuse_unknown_values(pixel_counts(mask), self.files[i], len(self.classes))
+        return mask
+
+    def supports(self, class_name: str) -> list[tuple[Path, np.ndarray]]:
+        """The images of one class, each with a mask (height, width) uint8: 1 the class, 0 the rest, 255 void."""
+        if class_name not in self.classes:
+            raise unknown("class", class_name, self.classes)
+        table = np.full(256, BACKGROUND, dtype=np.uint8)
+        table[self.classes.index(class_name) + 1] = 1
+        table[VOID] = VOID
+        masks = ((path, table[self.mask(i)]) for i, path in enumerate(self.images))
+        found = [(path, mask) for path, mask in masks if (mask == 1).any()]
+        if not found:
+            raise GfssError(f"none of the {len(self)} labelled images shows a '{class_name}'; label at least one")
+        return found
+
+
+def refuse_other_size(mask: np.ndarray, file: Path, image: Path, size: tuple[int, int]) -> None:
+    """Raise if a mask and its picture differ in size (height, width)."""
+    if mask.shape != size:
+        raise GfssError(
+            f"{file} is {mask.shape[1]} x {mask.shape[0]} but its image {image.name} is {size[1]} x {size[0]}; "
+            "they must have one size"
+        )
+
+
+def on_top(layers: list[tuple[int, np.ndarray]]) -> np.ndarray:
+    """One mask (height, width) from several (class id, bool mask): small areas lie on top of large ones."""
+    mask = np.zeros(layers[0][1].shape, dtype=np.uint8)
+    for value, area in sorted(layers, key=lambda layer: -int(layer[1].sum())):
+        mask[area] = value
+    return mask
+
+
+def match(names: dict[str, Path], images: dict[str, Path], source: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Label files and the images of the same name; every label needs an image, not the other way round.
+
+    Args:
+        names: label files by name.
+        images: picture files by name.
+        source: where the labels are, for the message.
+    """
+    if len(names) == len(images) == 1:  # one picture and one label file belong together whatever their names
+        return tuple(images.values()), tuple(names.values())
+    missing = [name for name in names if name not in images]
+    if missing:
+        raise GfssError(
+            f"{len(missing)} of {len(names)} labels in {source} have no image of the same name, first '{missing[0]}'; "
+            "add the images or remove the labels"
+        )
+    return tuple(images[name] for name in names), tuple(names.values())

@@ -1,0 +1,102 @@
+"""Masks with one colour per class and a ``labelmap.txt``, as CVAT exports them ("Segmentation mask 1.1").
+
+A line of ``labelmap.txt`` is ``name:r,g,b:parts:actions``; parts and actions are not used here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.folder import pictures_in, read_lines, unique_names
+from gfss.data.labels.base import Labels, match
+from gfss.data.pictures import open_picture, read_colours
+from gfss.errors import GfssError
+
+BACKGROUND_NAMES = ("background", "_background_")
+VOID_NAMES = ("void", "ignore", "ignored", "__ignore__")
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """What the colours of a mask mean.
+
+    Attributes:
+        classes: class names without background and void.
+        values: mask value of each line.
+        colours: from colour (24 bits) to mask value.
+    """
+
+    classes: tuple[str, ...]
+    values: tuple[int, ...]
+    colours: dict[int, int]
+
+
+def read_colour_masks(folder: Path, images: dict[str, Path], labelmap: Path) -> Labels:
+    """Colour masks of a folder; black is background unless the label map says otherwise."""
+    known = read_labelmap(labelmap)
+    pictures, files = match(pictures_in(folder), images, folder)
+
+    def draw(i: int) -> np.ndarray:
+        return _draw(files[i], known)
+
+    return Labels("colour masks with labelmap.txt", known.classes, pictures, files, draw, also=(labelmap,))
+
+
+def read_labelmap(path: Path) -> LabelMap:
+    """Read ``labelmap.txt``."""
+    names: list[str] = []
+    values: list[int] = []
+    colours: dict[int, int] = {}
+    for line in read_lines(path):
+        if line.startswith("#"):
+            continue
+        name, colour = _parse(line, path)
+        if colour in colours:
+            raise GfssError(f"{path} gives '{name}' a colour that another line has; every class needs its own")
+        if name in BACKGROUND_NAMES:
+            values.append(BACKGROUND)
+        elif name in VOID_NAMES:
+            values.append(VOID)
+        else:
+            names.append(name)
+            values.append(len(names))
+        colours[colour] = values[-1]
+    colours.setdefault(0, BACKGROUND)
+    return LabelMap(unique_names(names, path), tuple(values), colours)
+
+
+def _parse(line: str, path: Path) -> tuple[str, int]:
+    try:
+        name, colour = line.split(":")[:2]
+        red, green, blue = (int(part) for part in colour.split(","))
+    except ValueError:
+        raise GfssError(f"{path} has the line '{line}'; expected 'name:r,g,b::'") from None
+    if not all(0 <= part <= 255 for part in (red, green, blue)):
+        raise GfssError(f"{path} gives '{name}' the colour {colour}; each part is 0 to 255")
+    return name, red << 16 | green << 8 | blue
+
+
+def _draw(path: Path, known: LabelMap) -> np.ndarray:
+    rgb = read_colours(path).astype(np.int64)
+    packed = rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2]
+    found, where = np.unique(packed, return_inverse=True)
+    strange = [int(colour) for colour in found if int(colour) not in known.colours]
+    if strange and _is_grey(path) and rgb.max() < len(known.values):  # one channel: the number of the line
+        return np.array(known.values, dtype=np.uint8)[rgb[..., 0]]
+    if strange:
+        red, green, blue = strange[0] >> 16, strange[0] >> 8 & 255, strange[0] & 255
+        raise GfssError(
+            f"{path} has the colour {red},{green},{blue} that labelmap.txt does not name; add a line for it or "
+            "correct the mask"
+        )
+    table = np.array([known.colours[int(colour)] for colour in found], dtype=np.uint8)
+    return table[where].reshape(packed.shape)
+
+
+def _is_grey(path: Path) -> bool:
+    with open_picture(path) as file:
+        return file.mode == "L"

@@ -1,0 +1,122 @@
+"""COCO JSON: instances as polygons or run lengths, drawn into one mask per picture with pycocotools."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gfss.data.catalog import VOID
+from gfss.data.folder import unique_names
+from gfss.data.labels.base import Labels
+from gfss.errors import GfssError
+from gfss.files import read_json
+
+
+class Instance(NamedTuple):
+    """One object: its mask value and its outline as COCO stores it (polygons or run lengths)."""
+
+    value: int
+    outline: Any
+
+
+class Picture(NamedTuple):
+    """One picture of a COCO file with everything that is drawn on it; crowds have the value 255."""
+
+    file_name: str
+    height: int
+    width: int
+    instances: tuple[Instance, ...]
+
+
+def read_coco_json(path: Path, images: dict[str, Path]) -> Labels:
+    """Pictures of a COCO file that have annotations; classes in order of category id."""
+    classes, pictures = read_instances(path)
+    found = [_locate(picture.file_name, path, images) for picture in pictures]
+    missing = [picture.file_name for picture, place in zip(pictures, found, strict=True) if place is None]
+    if missing:
+        raise GfssError(
+            f"{len(missing)} of {len(pictures)} images of {path} were not found, first '{missing[0]}'; "
+            "put them into a folder images/ beside it"
+        )
+    paths = tuple(place for place in found if place is not None)
+    return Labels("COCO JSON", classes, paths, (path,) * len(paths), lambda i: draw_instances(pictures[i], path))
+
+
+def read_instances(path: Path) -> tuple[tuple[str, ...], list[Picture]]:
+    """Class names, and the pictures with at least one annotation, in order of file name."""
+    content = read_json(path)
+    parts = ("images", "annotations", "categories")
+    if not isinstance(content, dict) or not all(isinstance(content.get(part, []), list) for part in parts):
+        raise GfssError(f"{path} is not a COCO file: expected the lists {', '.join(parts)}")
+    if not content.get("annotations"):
+        raise GfssError(f"{path} has no annotations; export the file again with the labels in it")
+    try:
+        return _parse(content, path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        kind = type(error).__name__
+        raise GfssError(f"{path} is not a complete COCO file ({kind}: {error}); export it again") from None
+
+
+def draw_instances(picture: Picture, source: Path) -> np.ndarray:
+    """Mask (height, width) uint8 of a picture: crowds at the bottom, then large objects, small ones on top."""
+    codec = _codec()
+    height, width = picture.height, picture.width
+    try:
+        codes = [(value, _encode(codec, outline, height, width)) for value, outline in picture.instances]
+    except Exception as error:  # pycocotools raises plain Exception on malformed outlines
+        raise GfssError(f"{source} has a malformed outline in {picture.file_name} ({error}); draw it again") from None
+    mask = np.zeros((height, width), dtype=np.uint8)
+    drawable = [(value, code) for value, code in codes if code is not None]
+    for value, code in sorted(drawable, key=lambda pair: (pair[0] != VOID, -int(codec.area(pair[1])))):
+        mask[codec.decode(code).astype(bool)] = value
+    return mask
+
+
+def _locate(file_name: str, path: Path, images: dict[str, Path]) -> Path | None:
+    """A picture among those known by name, or where the file name points to from the JSON file."""
+    known = images.get(Path(file_name).stem)
+    places = [folder / file_name for folder in (path.parent, path.parent.parent, path.parent.parent / "images")]
+    return known or next((place for place in places if place.is_file()), None)
+
+
+def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[Picture]]:
+    ordered = sorted(content["categories"], key=lambda category: category["id"])
+    classes = unique_names((category["name"] for category in ordered), path)
+    values = {category["id"]: value for value, category in enumerate(ordered, start=1)}
+    instances: dict[int, list[Instance]] = defaultdict(list)
+    for annotation in content["annotations"]:
+        if not annotation.get("segmentation"):
+            raise GfssError(
+                f"{path}: annotation {annotation.get('id')} has no segmentation; boxes alone cannot be learned from"
+            )
+        value = VOID if annotation.get("iscrowd") else values[annotation["category_id"]]
+        instances[annotation["image_id"]].append(Instance(value, annotation["segmentation"]))
+    pictures = [
+        Picture(entry["file_name"], int(entry["height"]), int(entry["width"]), tuple(instances[entry["id"]]))
+        for entry in content["images"]
+        if entry["id"] in instances
+    ]
+    return classes, sorted(pictures, key=lambda picture: picture.file_name)
+
+
+def _encode(codec: Any, outline: Any, height: int, width: int) -> Any:
+    """Run-length code of an instance: all its polygons together, or run lengths plain or compressed."""
+    if isinstance(outline, list):
+        polygons = [points for points in outline if len(points) >= 6]  # less than three points have no area
+        return codec.merge(codec.frPyObjects(polygons, height, width)) if polygons else None
+    if list(outline["size"]) != [height, width]:
+        raise ValueError(f"run lengths for {outline['size']} in an image of {[height, width]}")
+    if isinstance(outline["counts"], list):
+        return codec.frPyObjects(outline, height, width)
+    return outline
+
+
+def _codec() -> Any:
+    try:
+        from pycocotools import mask
+    except ImportError:
+        raise GfssError("COCO files need the package pycocotools; install it with: pip install 'gfss[coco]'") from None
+    return mask

@@ -1,0 +1,136 @@
+"""labelme: one JSON file per picture with polygons, rectangles, circles or painted masks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.folder import read_class_names, unique_names
+from gfss.data.labels.base import Labels, match
+from gfss.data.labels.colours import BACKGROUND_NAMES, VOID_NAMES
+from gfss.data.pictures import UNREADABLE, image_size
+from gfss.errors import GfssError
+from gfss.files import read_json
+
+SLACK = 2.0  # pixels that a point may lie outside the picture: a hand at the edge, not a picture of another size
+AREAS = ("polygon", "rectangle", "circle", "mask")  # the other shapes (points, lines) have no area
+
+
+def read_labelme(files: Sequence[Path], images: dict[str, Path], root: Path) -> Labels:
+    """labelme files and their pictures: of the same name, or as the file's ``imagePath`` says.
+
+    Classes are those of ``classes.txt`` if there is one, else all labels in alphabetical order.
+    """
+    contents = {path: _read(path) for path in files}
+    named = {path.stem: _beside(path, content) for path, content in contents.items()}
+    pictures = {name: path for name, path in named.items() if path.is_file()} | images
+    paths, found = match({path.stem: path for path in files}, pictures, root)
+    labels = {str(shape["label"]) for content in contents.values() for shape in _areas(content)}
+    names = sorted(labels.difference(BACKGROUND_NAMES, VOID_NAMES))
+    classes = read_class_names(root) if (root / "classes.txt").exists() else unique_names(names, root)
+
+    def draw(i: int) -> np.ndarray:
+        return _draw(contents[found[i]], found[i], paths[i], classes)
+
+    return Labels("labelme JSON", classes, paths, found, draw)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    shapes = content.get("shapes") if isinstance(content, dict) else None
+    if not isinstance(shapes, list) or not all(isinstance(s, dict) and "label" in s and "points" in s for s in shapes):
+        raise GfssError(f"{path} is not a labelme file: expected 'shapes', a list with 'label' and 'points'")
+    return content
+
+
+def _beside(path: Path, content: dict[str, Any]) -> Path:
+    """The picture that a labelme file names; the path may have been written on Windows."""
+    return path.parent / PureWindowsPath(str(content.get("imagePath") or path.stem)).as_posix()
+
+
+def _areas(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return [shape for shape in content["shapes"] if shape.get("shape_type", "polygon") in AREAS]
+
+
+def _draw(content: dict[str, Any], path: Path, image: Path, classes: tuple[str, ...]) -> np.ndarray:
+    """The mask: small shapes on top of large ones."""
+    height, width = image_size(image)
+    drawn_on = (content.get("imageHeight") or height, content.get("imageWidth") or width)
+    if drawn_on != (height, width):
+        raise GfssError(
+            f"{path} was drawn on a picture of {drawn_on[1]} x {drawn_on[0]} but {image.name} is {width} x {height}; "
+            "they must have one size"
+        )
+    canvas = Image.new("L", (width, height), BACKGROUND)
+    shapes = [(shape, _outline(shape, path, width, height)) for shape in _areas(content)]
+    for shape, outline in sorted(shapes, key=lambda pair: -_area(pair[1])):
+        value = _value(str(shape["label"]), classes, path)
+        if shape.get("shape_type") == "mask":
+            stamp = _painted(shape, path)
+            canvas.paste(value, (round(outline[0][0]), round(outline[0][1])), stamp)
+        else:
+            ImageDraw.Draw(canvas).polygon(outline, fill=value, outline=value)
+    return np.asarray(canvas)
+
+
+def _value(label: str, classes: tuple[str, ...], path: Path) -> int:
+    if label in VOID_NAMES:
+        return VOID
+    if label in BACKGROUND_NAMES:
+        return BACKGROUND
+    if label not in classes:
+        raise GfssError(f"{path} has the label '{label}' that classes.txt does not name; add it or correct the label")
+    return classes.index(label) + 1
+
+
+def _outline(shape: dict[str, Any], path: Path, width: int, height: int) -> list[tuple[float, float]]:
+    """Corners of a shape as (x, y); circles become polygons of 64 corners."""
+    kind = shape.get("shape_type", "polygon")
+    try:
+        points = [(float(x), float(y)) for x, y in shape["points"]]
+    except (TypeError, ValueError):
+        raise GfssError(f"{path} has a '{shape['label']}' with points that are no numbers; draw it again") from None
+    if len(points) < 2 or (kind == "polygon" and len(points) < 3):
+        raise GfssError(f"{path} has a '{shape['label']}' {kind} with {len(points)} point(s); draw it again")
+    if kind in ("rectangle", "mask"):
+        (left, right), (top, bottom) = (sorted(values) for values in zip(*points[:2], strict=True))
+        points = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    for x, y in points:
+        if not (-SLACK <= x <= width + SLACK and -SLACK <= y <= height + SLACK):
+            raise GfssError(
+                f"{path} has a '{shape['label']}' {kind} with the point ({x:.0f}, {y:.0f}) outside the image of "
+                f"{width} x {height}; it was drawn on a picture of another size, label this one"
+            )
+    return _circle(points) if kind == "circle" else points
+
+
+def _circle(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Corners of a circle given by its centre and a point on it; the circle itself may leave the picture."""
+    (x, y), (edge_x, edge_y) = points[:2]
+    radius = math.hypot(edge_x - x, edge_y - y)
+    angles = [2 * math.pi * step / 64 for step in range(64)]
+    return [(x + radius * math.cos(angle), y + radius * math.sin(angle)) for angle in angles]
+
+
+def _area(outline: list[tuple[float, float]]) -> float:
+    """Area of a polygon (shoelace formula)."""
+    following = outline[1:] + outline[:1]
+    return abs(sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in zip(outline, following, strict=True))) / 2
+
+
+def _painted(shape: dict[str, Any], path: Path) -> Image.Image:
+    """The painted mask of a shape: a PNG written into the JSON file, cut out at the shape's box."""
+    try:
+        with Image.open(io.BytesIO(base64.b64decode(shape["mask"]))) as file:
+            return file.convert("1")
+    except (*UNREADABLE, KeyError, TypeError, binascii.Error):
+        raise GfssError(f"{path} has a '{shape['label']}' mask that cannot be read; paint it again") from None

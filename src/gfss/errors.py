@@ -1,0 +1,25 @@
+"""The one exception that users are meant to read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GfssError(Exception):
+    """Something the user can mend: what came, what was expected, what to do, in one sentence.
+
+    The command line prints the message alone and ends with exit code 2.
+    """
+
+
+def unknown(kind: str, name: object, valid: Iterable[object]) -> GfssError:
+    """An error for a name that is not among the valid ones, with the nearest valid one.
+
+    >>> str(unknown("method", "pcm", ["nsf", "pcn"]))
+    "unknown method 'pcm'; did you mean 'pcn'? (known: nsf, pcn)"
+    """
+    names = [str(item) for item in valid]
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
+    hint = f" did you mean '{close[0]}'?" if close else ""
+    return GfssError(f"unknown {kind} '{name}';{hint} (known: {', '.join(names) or 'none'})")

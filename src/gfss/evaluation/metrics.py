@@ -1,0 +1,181 @@
+"""From label maps to figures: pixel counts per image, then two metrics over them.
+
+Labels are those of a fold: 0 background, 1..N base classes, then novel classes, 255 void in the truth.
+
+``per-image`` is the paper's metric: IoU inside each image that contains the class, averaged over the images of
+a task, then over tasks. A false positive in an image without the class costs that class nothing.
+``accumulated`` is the usual one: intersection and union summed over everything, then divided.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from gfss.evaluation.summary import Figures, summarise
+
+
+def image_counts(predicted: Tensor, truth: Tensor, classes: int) -> Tensor:
+    """Pixels of every class in every image, void pixels left out.
+
+    Fastest with uint8 maps.
+
+    Args:
+        predicted: predicted labels below ``classes``, (images, height, width), any integer type.
+        truth: true labels below ``classes`` or 255 for void, (images, height, width), any integer type.
+        classes: number of labels, background included; at most 255.
+
+    Returns:
+        (images, classes, 3) int64: pixels where both agree on the class, predicted pixels, true pixels.
+
+    >>> image_counts(torch.tensor([[[0, 1, 1]]]), torch.tensor([[[0, 1, 255]]]), 2).tolist()
+    [[[1, 1, 1], [1, 1, 1]]]
+    """
+    if predicted.shape != truth.shape or truth.ndim != 3:
+        raise ValueError(
+            f"predicted {tuple(predicted.shape)} and truth {tuple(truth.shape)} must both be (images, height, width)"
+        )
+    if not len(truth):
+        return torch.zeros(0, classes, 3, dtype=torch.int64)
+    rows = truth.to(torch.uint8) + 1  # void wraps round from 255 to row 0
+    if int(rows.max()) > classes or int(predicted.max()) >= classes:
+        raise ValueError(f"labels must be below {classes} (255 for void in the truth)")
+    # 16-bit indices and one count per image are several times faster than one count over 64-bit indices
+    narrow = torch.int16 if (classes + 1) * classes <= torch.iinfo(torch.int16).max else torch.int32
+    cells = (rows.to(narrow) * classes).add_(predicted.to(narrow)).flatten(1)
+    pairs = torch.stack([torch.bincount(image, minlength=(classes + 1) * classes) for image in cells])
+    confusion = pairs.view(len(truth), classes + 1, classes)[:, 1:]
+    return torch.stack((confusion.diagonal(dim1=1, dim2=2), confusion.sum(dim=1), confusion.sum(dim=2)), dim=-1)
+
+
+def task_iou(counts: Tensor) -> Tensor:
+    """Per-image IoU of one task: mean over the images that contain the class, 0 where none does.
+
+    Args:
+        counts: result of ``image_counts``, (images, classes, 3).
+
+    Returns:
+        (classes,) float64 in 0..1.
+    """
+    intersection, predicted, true = counts.double().unbind(dim=-1)
+    union = predicted + true - intersection  # at least 1 wherever the class is present
+    present = true > 0
+    iou = torch.where(present, intersection / union.clamp(min=1), 0.0)
+    return iou.sum(dim=0) / present.sum(dim=0).clamp(min=1)
+
+
+def accumulated_iou(counts: Tensor) -> Tensor:
+    """IoU of counts summed over images.
+
+    Args:
+        counts: (classes, 3).
+
+    Returns:
+        (classes,) float64 in 0..1; nan for a class that was neither there nor predicted.
+    """
+    intersection, predicted, true = counts.double().unbind(dim=-1)
+    return intersection / (predicted + true - intersection)
+
+
+class Metric(ABC):
+    """Takes the counts of one task after another and gives the figures of the run.
+
+    Metrics of the same classes can be added, so tasks may be spread over processes; the figures do not depend
+    on the order of the tasks.
+
+    Args:
+        base: names of the base classes in order of label.
+        novel: names of the novel classes of the fold.
+    """
+
+    _seen: Any  # what is known of the tasks so far; the sum of two is that of all their tasks
+
+    def __init__(self, base: Sequence[str], novel: Sequence[str]) -> None:
+        self.base = tuple(base)
+        self.novel = tuple(novel)
+
+    @abstractmethod
+    def update(self, counts: Tensor, novel: Sequence[str] | None = None) -> None:
+        """Take one whole task.
+
+        Args:
+            counts: (images, 1 + base classes + novel classes of the task, 3), from ``image_counts``.
+            novel: names of the task's novel classes in order of label; all of the fold if left out.
+        """
+
+    @abstractmethod
+    def _values(self) -> list[float]:
+        """IoU in 0..1 of background, base and novel classes; nan for a class without a figure."""
+
+    def summary(self, with_background: bool = False) -> Figures:
+        """The figures over all tasks so far, in percent; optionally with the background as a base class."""
+        background, *rest = (None if math.isnan(value) else 100 * value for value in self._values())
+        base = dict(zip(self.base, rest[: len(self.base)], strict=True))
+        novel = dict(zip(self.novel, rest[len(self.base) :], strict=True))
+        return summarise(base, novel, background, with_background)
+
+    def _places(self, counts: Tensor, novel: Sequence[str] | None) -> list[int]:
+        """Where the labels of a task stand among all labels of the fold."""
+        first = 1 + len(self.base)
+        places = [*range(first), *(first + self.novel.index(name) for name in (self.novel if novel is None else novel))]
+        if counts.ndim != 3 or counts.shape[1:] != (len(places), 3):
+            raise ValueError(f"counts {tuple(counts.shape)} must be (images, {len(places)}, 3)")
+        return places
+
+    def __add__(self, other: Self) -> Self:
+        """The metric over the tasks of both."""
+        if (type(self), self.base, self.novel) != (type(other), other.base, other.novel):
+            raise ValueError("only the same metrics of the same classes can be added")
+        both = type(self)(self.base, self.novel)
+        both._seen = self._seen + other._seen
+        return both
+
+
+class PerImage(Metric):
+    """The paper's metric: mean over tasks of the mean over images of a task.
+
+    A base class counts in every task, with 0 where no image of the task contains it; a novel class counts in
+    its own tasks.
+    """
+
+    def __init__(self, base: Sequence[str], novel: Sequence[str]) -> None:
+        super().__init__(base, novel)
+        self._seen: list[list[float]] = []  # one row per task
+
+    def update(self, counts: Tensor, novel: Sequence[str] | None = None) -> None:
+        """Take one whole task; see ``Metric.update``."""
+        row = torch.full((1 + len(self.base) + len(self.novel),), math.nan, dtype=torch.float64)
+        row[self._places(counts, novel)] = task_iou(counts.cpu())
+        self._seen.append(row.tolist())
+
+    def _values(self) -> list[float]:
+        columns = zip(*self._seen, strict=True) if self._seen else [()] * (1 + len(self.base) + len(self.novel))
+        return [_mean([value for value in column if not math.isnan(value)]) for column in columns]
+
+
+class Accumulated(Metric):
+    """Intersection over union of all images of all tasks together."""
+
+    def __init__(self, base: Sequence[str], novel: Sequence[str]) -> None:
+        super().__init__(base, novel)
+        self._seen = torch.zeros(1 + len(self.base) + len(self.novel), 3, dtype=torch.int64)
+
+    def update(self, counts: Tensor, novel: Sequence[str] | None = None) -> None:
+        """Take images of a task; see ``Metric.update``."""
+        self._seen[self._places(counts, novel)] += counts.sum(dim=0).cpu()
+
+    def _values(self) -> list[float]:
+        return accumulated_iou(self._seen).tolist()
+
+
+METRICS: dict[str, type[Metric]] = {"per-image": PerImage, "accumulated": Accumulated}
+
+
+def _mean(values: list[float]) -> float:
+    """Exactly rounded sum over the number: the same in any order of the tasks."""
+    return math.fsum(values) / len(values) if values else math.nan

@@ -1,0 +1,109 @@
+"""Pictures of a task: support, query, truth, score maps and what every method makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfss.data.catalog import VOID
+from gfss.data.episodes import Task
+from gfss.data.transforms import fitted_size, square_image
+from gfss.methods.base import Method
+from gfss.models.maps import class_map, upsample
+from gfss.training.source import EpisodeSource
+
+NOVEL_COLOUR = (255, 106, 0)
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One query of a task as pictures, (height, width, 3) uint8.
+
+    Attributes:
+        support: support image with the novel object marked.
+        query: the query image.
+        truth: its labels.
+        base_heat: largest base score (background left out) as a heat map over the image.
+        novel_heat: novel score as a heat map over the image.
+        predictions: method name -> its class map over the image.
+    """
+
+    support: np.ndarray
+    query: np.ndarray
+    truth: np.ndarray
+    base_heat: np.ndarray
+    novel_heat: np.ndarray
+    predictions: dict[str, np.ndarray]
+
+
+@torch.no_grad()
+def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[Method], heat: Method) -> TaskView:
+    """Look at one query of a task.
+
+    Args:
+        query: place of the query among the task's queries.
+        methods: whose predictions are shown; they learn the task here.
+        heat: method whose scores give the heat maps (NSF).
+    """
+    support = source.support(drawn, source.fold)
+    image = drawn.queries[query]
+    features = source.store.features([image])
+    table = source.fold.label_table(drawn.novel)
+    size = source.store.bank.size
+    pixels = square_image(source.dataset.image(image), size)
+    height, width = fitted_size(*source.dataset.image(image).shape[:2], size)
+    heat.learn(support)
+    scores = upsample(heat.scores(features), (size, size))[0]
+    base = len(source.fold.base)
+    predictions: dict[str, np.ndarray] = {}
+    for method in methods:
+        method.learn(support)
+        predictions[method.name] = class_map(method.scores(features), (size, size))[0].numpy()
+
+    def crop(picture: np.ndarray) -> np.ndarray:
+        return picture[:height, :width]
+
+    first = drawn.supports[0][0]
+    support_pixels = square_image(source.dataset.image(first), size)
+    support_label = support.labels[0].numpy()
+    support_size = fitted_size(*source.dataset.image(first).shape[:2], size)
+    marked = overlay(support_pixels, np.where(support_label > base, support_label, 0), base)
+    return TaskView(
+        support=marked[: support_size[0], : support_size[1]],
+        query=crop(pixels),
+        truth=crop(overlay(pixels, source.store.bank.labels([image], table)[0].numpy(), base)),
+        base_heat=crop(heat_map(pixels, scores[1 : base + 1].amax(dim=0))),
+        novel_heat=crop(heat_map(pixels, scores[base + 1 :].amax(dim=0))),
+        predictions={name: crop(overlay(pixels, labels, base)) for name, labels in predictions.items()},
+    )
+
+
+def palette(label: int) -> tuple[int, int, int]:
+    """A colour for a label: the bits of the number spread over the three channels, as VOC does it."""
+    channels = [0, 0, 0]
+    for bit in range(8):
+        for channel in range(3):
+            channels[channel] |= ((label >> (3 * bit + channel)) & 1) << (7 - bit)
+    return channels[0], channels[1], channels[2]
+
+
+def overlay(image: np.ndarray, labels: np.ndarray, base: int, strength: float = 0.6) -> np.ndarray:
+    """Labels as colours over a darkened image; novel classes (labels above ``base``) in orange, void grey."""
+    colours = np.array([palette(i) for i in range(256)], dtype=np.float32)
+    colours[base + 1 : 255] = NOVEL_COLOUR
+    colours[VOID] = 128
+    grey = image.mean(axis=2, keepdims=True).repeat(3, axis=2) * 0.55 + image * 0.25
+    shown = np.where((labels == 0)[..., None], grey, (1 - strength) * image + strength * colours[labels])
+    return shown.clip(0, 255).astype(np.uint8)
+
+
+def heat_map(image: np.ndarray, scores: Tensor) -> np.ndarray:
+    """Scores in [0, 1] as colours from blue over green to red, over a grey image."""
+    value = scores.clamp(0, 1).numpy()[..., None]
+    ramp = np.concatenate([value, 1 - np.abs(2 * value - 1), 1 - value], axis=2) * 255
+    grey = image.mean(axis=2, keepdims=True).repeat(3, axis=2)
+    return (0.35 * grey + 0.65 * ramp).clip(0, 255).astype(np.uint8)

@@ -1,0 +1,148 @@
+"""How methods are examined: the paired protocol (the paper's) and the joint one.
+
+All methods of a call see exactly the same tasks, and each task's features are read once for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from gfss.data.catalog import Fold
+from gfss.data.episodes import Task, joint_task, task
+from gfss.errors import GfssError, unknown
+from gfss.evaluation.metrics import METRICS, Metric, image_counts
+from gfss.methods.base import Query, Support
+from gfss.methods.trivial import Oracle
+from gfss.models.maps import class_map
+from gfss.models.pspnet import Features
+from gfss.progress import Bar
+from gfss.training.source import EpisodeSource
+
+ProtocolName = Literal["paired", "joint"]
+CHUNK = 64  # queries that are scored at once
+
+
+class Examined(Protocol):
+    """What the harness needs of a method."""
+
+    name: str
+
+    def learn(self, support: Support) -> None: ...
+
+    def scores(self, query: Features) -> Tensor: ...
+
+
+@dataclass
+class Result:
+    """Outcome of one method.
+
+    Attributes:
+        metrics: by name, over all tasks.
+        seconds: time spent learning, segmenting and counting.
+    """
+
+    metrics: dict[str, Metric]
+    seconds: dict[str, float] = field(default_factory=lambda: {"learn": 0.0, "segment": 0.0, "count": 0.0})
+
+
+def draw_tasks(
+    source: EpisodeSource,
+    protocol: ProtocolName,
+    shots: int,
+    count: int,
+    seed: int,
+    supports: EpisodeSource | None = None,
+) -> list[Task]:
+    """The tasks of a protocol: ``count`` paired tasks, or ``count`` support draws of the joint protocol.
+
+    Args:
+        supports: in the joint protocol, the split that supports are drawn from if it is another one.
+    """
+    other = supports.dataset if supports else None
+    if protocol == "paired":
+        return [task(source.dataset, source.fold, seed, i, shots) for i in range(count)]
+    if protocol == "joint":
+        return [joint_task(source.dataset, source.fold, seed, i, shots, other) for i in range(count)]
+    raise unknown("protocol", protocol, ("paired", "joint"))
+
+
+def examine(
+    methods: Sequence[Examined],
+    source: EpisodeSource,
+    tasks: Iterable[Task],
+    total: int,
+    supports: EpisodeSource | None = None,
+) -> dict[str, Result]:
+    """Run methods over tasks.
+
+    Args:
+        methods: with different names.
+        source: queries come from here, supports too unless ``supports`` is given.
+        tasks: from :func:`draw_tasks`.
+        total: number of tasks, for the progress bar.
+    """
+    if len({method.name for method in methods}) != len(methods):
+        raise GfssError("two methods have the same name; each is examined once")
+    fold, dataset = source.fold, source.dataset
+    names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
+    results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
+    with Bar("tasks", total) as bar, torch.no_grad():
+        for drawn in tasks:
+            _examine_task(methods, results, source, supports or source, drawn, fold)
+            bar.advance()
+    return results
+
+
+def _examine_task(
+    methods: Sequence[Examined],
+    results: dict[str, Result],
+    source: EpisodeSource,
+    supports: EpisodeSource,
+    drawn: Task,
+    fold: Fold,
+) -> None:
+    support = supports.support(drawn, fold)
+    novel = [source.dataset.classes[c - 1] for c in drawn.novel]
+    counts: dict[str, list[Tensor]] = {method.name: [] for method in methods}
+    for method in methods:
+        with _timed(results[method.name], "learn"):
+            method.learn(support)
+    for query in _chunks(source, drawn, fold):
+        for method in methods:
+            if isinstance(method, Oracle):
+                method.truth = query.labels
+            result = results[method.name]
+            with _timed(result, "segment"):
+                scores = method.scores(query.features)
+            with _timed(result, "count"):
+                predicted = class_map(scores, (query.labels.shape[-2], query.labels.shape[-1]))
+                counts[method.name].append(image_counts(predicted, query.labels, scores.shape[1]))
+    for name, parts in counts.items():
+        for metric in results[name].metrics.values():
+            metric.update(torch.cat(parts), novel)
+
+
+def _chunks(source: EpisodeSource, drawn: Task, fold: Fold) -> Iterator[Query]:
+    table = fold.label_table(drawn.novel)
+    for start in range(0, len(drawn.queries), CHUNK):
+        images = drawn.queries[start : start + CHUNK]
+        yield Query(source.store.features(images), source.store.bank.labels(images, table))
+
+
+class _timed:
+    """Adds the time of a block to a part of a result."""
+
+    def __init__(self, result: Result, part: str) -> None:
+        self.result, self.part = result, part
+
+    def __enter__(self) -> None:
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.result.seconds[self.part] += time.perf_counter() - self.start

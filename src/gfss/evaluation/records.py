@@ -1,0 +1,177 @@
+"""Records: one JSON file per run, with all that is needed to repeat it and to compare it."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+import gfss
+from gfss.errors import GfssError
+from gfss.evaluation.summary import Figures
+from gfss.files import read_json, write_atomically
+
+MetricName = Literal["per-image", "accumulated"]
+
+
+class Run(BaseModel):
+    """What may differ between two runs of one recipe and seed.
+
+    Attributes:
+        seconds: time of every part of the run.
+        peak_memory_mb: largest memory of the process, None where the system does not tell.
+        versions: Python, packages and processor.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seconds: dict[str, float] = {}
+    peak_memory_mb: float | None = None
+    versions: dict[str, str] = {}
+
+
+class Record(BaseModel):
+    """One run: a method with one recipe and seed, examined on one fold under one protocol.
+
+    Attributes:
+        data: name of the data set.
+        fold: number of the fold, or the novel classes' names for own data.
+        shots: labelled images per novel class.
+        encoder: name of the encoder.
+        method: name of the method.
+        protocol: "paired" or "joint".
+        tasks: number of tasks.
+        seed: seed of the tasks.
+        recipe: every other setting that changes the result; may be nested. Tables average over its seeds and folds.
+        base_classes: names of the base classes.
+        novel_classes: names of the novel classes.
+        supports: for every task the ids of its support images, class by class.
+        figures: figures in percent under each metric.
+        run: time, memory and versions, the only part that may differ when a run is repeated.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: str
+    fold: int | str
+    shots: NonNegativeInt
+    encoder: str
+    method: str
+    protocol: Literal["paired", "joint"]
+    tasks: PositiveInt
+    seed: int
+    recipe: dict[str, Any] = {}
+    base_classes: list[str]
+    novel_classes: list[str]
+    supports: list[list[str]]
+    figures: dict[MetricName, Figures] = Field(min_length=1)
+    run: Run = Run()
+
+    @field_validator("figures")
+    @classmethod
+    def _has_every_class(cls, figures: dict[MetricName, Figures], info: ValidationInfo) -> dict[MetricName, Figures]:
+        names = [*info.data.get("base_classes", []), *info.data.get("novel_classes", [])]
+        for metric, values in figures.items():
+            if set(values.classes) != set(names):
+                raise ValueError(f"the classes of '{metric}' should be the base and novel classes of the record")
+        return figures
+
+
+def same_result(first: Record, second: Record) -> bool:
+    """Whether two records are equal apart from time, memory and versions."""
+    return first.model_dump(exclude={"run"}) == second.model_dump(exclude={"run"})
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write a record atomically; the lists of names and supports take one line each."""
+    lines = []
+    for key, value in record.model_dump(mode="json").items():
+        indent = 1 if isinstance(value, dict) else None
+        text = json.dumps(value, ensure_ascii=False, indent=indent).replace("\n", "\n ")
+        lines.append(f" {json.dumps(key)}: {text}")
+    with write_atomically(path) as file:
+        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def read_record(path: Path) -> Record:
+    """Read a record; say in one sentence what is wrong with the file."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise GfssError(f"{path} is not a record: it holds a JSON {type(content).__name__}, not an object")
+    try:
+        return Record.model_validate(content)
+    except ValidationError as error:
+        raise GfssError(f"{path} is not a record of this version: {_explain(error)}") from None
+
+
+def find_records(paths: Iterable[Path]) -> list[Path]:
+    """Record files among files and folders; folders are searched for ``*.json`` with their subfolders."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if not path.exists():
+            raise GfssError(f"{path} does not exist; give record files (JSON) or folders of them")
+        inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        if not inside:
+            raise GfssError(f"there is no record (*.json) under {path}; gfss evaluate writes them")
+        found.update(dict.fromkeys(inside))
+    return list(found)
+
+
+def peak_memory_mb() -> float | None:
+    """Largest memory that this process has used so far, None where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)  # bytes on macOS, kilobytes elsewhere
+
+
+def versions() -> dict[str, str]:
+    """Python, torch, gfss and the processor that a run is made with."""
+    return {
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "gfss": gfss.__version__,
+        "cpu": _processor(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def _explain(error: ValidationError) -> str:
+    """The first thing that is wrong, in words."""
+    first, *others = error.errors()
+    place = ".".join(str(part) for part in first["loc"])
+    match first["type"]:
+        case "missing":
+            words = f"'{place}' is missing"
+        case "extra_forbidden":
+            words = f"'{place}' is not known"
+        case "value_error":
+            words = first["msg"].removeprefix("Value error, ")
+        case _:
+            words = f"'{place}' is {first['input']!r:.60}, but {first['msg'][0].lower()}{first['msg'][1:]}"
+    return words + (f" (and {len(others)} more)" if others else "")

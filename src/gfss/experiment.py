@@ -1,0 +1,164 @@
+"""An experiment: data, fold, encoder, bank, base model and trained methods, each opened when first asked for.
+
+Everything an experiment makes lies below one folder:
+
+    runs/<data>-<encoder>/fold<n>/base/           base model
+    runs/<data>-<encoder>/fold<n>/<method>-<K>shot/   trained method or calibrator
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from gfss.data import open_dataset, open_fold
+from gfss.data.catalog import Fold, fold_of_names
+from gfss.data.dataset import Dataset
+from gfss.errors import GfssError
+from gfss.methods import Context, build_method
+from gfss.methods.base import Method
+from gfss.methods.fitted import Calibrated, NovelFitter
+from gfss.models.base_model import BaseModel
+from gfss.models.encoders import build_encoder
+from gfss.models.encoders.base import Encoder
+from gfss.models.novel import NovelOptions
+from gfss.training.bank import Bank, build_bank
+from gfss.training.base import load_base
+from gfss.training.checkpoint import has_checkpoint
+from gfss.training.source import EpisodeSource, FeatureStore
+from gfss.training.trained import load_method
+
+SCENES_SIZE, PHOTO_SIZE = 113, 417
+
+
+@dataclass
+class Experiment:
+    """Where everything of one data set, encoder and fold is.
+
+    Attributes:
+        data: ``scenes``, ``pascal``, ``coco`` or a folder of own data.
+        fold: which classes are novel; None if all are base classes (a model to be shipped).
+        root: folder of the data set, where it is not found by itself.
+        encoder: name of the encoder; ``tiny`` on scenes and ``lite0`` elsewhere if left out.
+        weights: file with the encoder's weights, where they do not come with a package.
+        output_stride: of the encoder; its usual one if left out.
+        size: side of the square input.
+        novel: names of the novel classes of own data, instead of a fold number.
+        contiguous: COCO folds as blocks of ids instead of interleaved.
+        levels: encoder levels kept in the bank.
+        novel_options: how novel classifiers are fitted.
+        runs: folder below which trained parts lie.
+    """
+
+    data: str = "scenes"
+    fold: int | None = 0
+    root: Path | None = None
+    encoder: str = ""
+    weights: Path | None = None
+    output_stride: int | None = None
+    size: int = 0
+    novel: tuple[str, ...] = ()
+    contiguous: bool = False
+    levels: tuple[str, ...] = ("layer2", "layer3", "layer4")
+    novel_options: NovelOptions = field(default_factory=NovelOptions)
+    runs: Path = Path("runs")
+
+    def __post_init__(self) -> None:
+        self.encoder = self.encoder or ("tiny" if self.data == "scenes" else "lite0")
+        self.size = self.size or (SCENES_SIZE if self.data == "scenes" else PHOTO_SIZE)
+
+    @property
+    def name(self) -> str:
+        """Name of the data set in records and folders."""
+        return self.data if self.data in ("scenes", "pascal", "coco") else Path(self.data).name
+
+    @property
+    def folder(self) -> Path:
+        """Where the parts trained for this fold lie."""
+        fold = "-".join(self.novel) if self.novel else "all" if self.fold is None else f"fold{self.fold}"
+        return self.runs / f"{self.name}-{self.encoder.replace(':', '-').replace('/', '-')}" / fold
+
+    @cached_property
+    def train_set(self) -> Dataset:
+        return open_dataset(self.data, self.root, "train")
+
+    @cached_property
+    def val_set(self) -> Dataset:
+        return open_dataset(self.data, self.root, "val")
+
+    @cached_property
+    def classes(self) -> Fold:
+        """Base and novel class ids."""
+        names = self.val_set.classes
+        if self.novel or self.fold is None:
+            return fold_of_names(names, self.novel)
+        return open_fold(self.data, len(names), self.fold, self.contiguous)
+
+    @cached_property
+    def pretrained(self) -> Encoder:
+        """The encoder as it is before stage 1."""
+        return build_encoder(self.encoder, self.weights, self.output_stride)
+
+    @property
+    def base_folder(self) -> Path:
+        return self.folder / "base"
+
+    @cached_property
+    def model(self) -> BaseModel:
+        """The trained base model."""
+        expected = tuple(self.val_set.classes[c - 1] for c in self.classes.base)
+        if not has_checkpoint(self.base_folder, "base"):
+            raise GfssError(
+                f"there is no base model in {self.base_folder}; train it first: "
+                f"gfss train base --data {self.data} --fold {self.fold} --encoder {self.encoder}"
+            )
+        model = load_base(self.base_folder, weights=self.weights)
+        if model.card.classes != expected:
+            raise GfssError(
+                f"the base model in {self.base_folder} knows other classes than fold {self.fold}; train it anew"
+            )
+        return model
+
+    def bank(self, split: str, encoder: Encoder | None = None) -> Bank:
+        """Features of a split; of the base model's encoder unless another is given."""
+        dataset = self.train_set if split == "train" else self.val_set
+        return build_bank(encoder or self.model.encoder, dataset, self.size, self.levels)
+
+    @cached_property
+    def train_source(self) -> EpisodeSource:
+        """Training episodes."""
+        return EpisodeSource(FeatureStore(self.model, self.bank("train")), self.train_set, self.classes)
+
+    @cached_property
+    def val_source(self) -> EpisodeSource:
+        """Test tasks."""
+        return EpisodeSource(FeatureStore(self.model, self.bank("val"), keep=True), self.val_set, self.classes)
+
+    @cached_property
+    def context(self) -> Context:
+        """What methods are built from."""
+        side = self.model.encoder.map_size(self.size)
+        return Context(self.model, (side, side), NovelFitter(self.novel_options))
+
+    def method_folder(self, method: str, shots: int) -> Path:
+        return self.folder / f"{method}-{shots}shot"
+
+    def method(self, name: str, shots: int, seed: int = 0, trained: bool = True) -> Method:
+        """A method, with its trained part unless asked otherwise; what a calibrator stands on is always trained."""
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            method = build_method(name, self.context)
+        if isinstance(method, Calibrated) and method.inner.module is not None:
+            method.inner = self.method(method.inner.name, shots, seed)
+        if method.module is not None and trained:
+            folder = self.method_folder(name, shots)
+            if not has_checkpoint(folder, "method"):
+                raise GfssError(
+                    f"method '{name}' is not trained for {shots} shot(s): no checkpoint in {folder}; train it first: "
+                    f"gfss train method --method {name} --shots {shots} --data {self.data} --fold {self.fold}"
+                )
+            load_method(folder, method, self.model.card)
+        return method

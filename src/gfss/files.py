@@ -1,0 +1,73 @@
+"""Files of this program: the cache folder, atomic writes, JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from gfss.errors import GfssError
+
+
+def cache_folder(name: str) -> Path:
+    """A folder for things that can be made again: ``$GFSS_CACHE/name`` or ``~/.cache/gfss/name``."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gfss"
+    folder = Path(os.environ.get("GFSS_CACHE") or default) / name
+    make_folder(folder)
+    return folder
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder with its parents; say in one sentence why that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GfssError(f"cannot create the folder {folder}: {error.strerror}") from None
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file beside ``path``; on success it takes its place, on failure nothing changes."""
+    make_folder(path.parent)
+    try:
+        handle = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False)
+    except OSError as error:
+        raise GfssError(f"cannot write {path}: {error.strerror}") from None
+    temporary = Path(handle.name)
+    try:
+        with handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
+        raise GfssError(f"cannot write {path}: {reason}") from None
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically, indented, keys in the order given."""
+    with write_atomically(path) as file:
+        file.write((json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON; say in one sentence what is wrong with the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise GfssError(f"{path} does not exist") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise GfssError(f"{path} is not valid JSON ({error})") from None
+    except OSError as error:
+        raise GfssError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,100 @@
+"""All systems by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gfss.errors import unknown
+from gfss.methods.acastle import Acastle
+from gfss.methods.base import Method
+from gfss.methods.bcm import BaseClassMining
+from gfss.methods.capl import Capl
+from gfss.methods.denet import Denet
+from gfss.methods.diam import Diam
+from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
+from gfss.methods.pfenet import Pfenet
+from gfss.methods.pfenet_per_class import PfenetPerClass
+from gfss.methods.probe import LinearProbe
+from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
+from gfss.methods.trivial import Background, BaseOnly, Oracle
+from gfss.models.base_model import BaseModel
+from gfss.models.calibrator import PRESETS, Calibrator
+from gfss.models.rules import RULES
+
+
+@dataclass
+class Context:
+    """What a method may be built from.
+
+    Attributes:
+        model: the base model.
+        map_size: height and width of its feature maps.
+        fitter: fits novel classifiers; shared, so that methods examined together fit each task once.
+    """
+
+    model: BaseModel
+    map_size: tuple[int, int]
+    fitter: NovelFitter = field(default_factory=NovelFitter)
+
+    @property
+    def base(self) -> int:
+        """Number of base classes."""
+        return len(self.model.card.classes)
+
+
+Builder = Callable[[Context], Method]
+
+UNTRAINED: dict[str, Builder] = {
+    "oracle": lambda context: Oracle(),
+    "background": lambda context: Background(),
+    "base": lambda context: BaseOnly(),
+    "score": lambda context: ScoreFusion(context.fitter),
+    "npf": lambda context: NormalisedParameterFusion(),
+    "nsf": lambda context: NormalisedScoreFusion(context.fitter),
+    "imprint": lambda context: Imprint(),
+    "linear-probe": lambda context: LinearProbe(context.fitter.options),
+    "bcm": lambda context: BaseClassMining(context.fitter.options),
+    "diam": lambda context: Diam(),
+    **{rule: (lambda context, rule=rule: RuleFusion(context.fitter, rule)) for rule in RULES},
+}
+
+# calibrators on NSF: PCN, its printed form and its ablations
+CALIBRATED = {
+    "pcn": "default",
+    "pcn-printed": "printed",
+    "pixel": "pixel",
+    "self-attention": "self-attention",
+    "linear": "linear",
+    "linear-no-residual": "linear-no-residual",
+}
+
+TRAINED: dict[str, Builder] = {
+    **{
+        name: (
+            lambda context, name=name, preset=preset: Calibrated(
+                NormalisedScoreFusion(context.fitter), Calibrator(PRESETS[preset], context.map_size), name
+            )
+        )
+        for name, preset in CALIBRATED.items()
+    },
+    "acastle": lambda context: Acastle(context.model.head),
+    "capl": lambda context: Capl(context.model.head),
+    "denet": lambda context: Denet(context.model.head),
+    "pfenet": lambda context: Pfenet(context.model.head),
+    "pfenet-per-class": lambda context: PfenetPerClass(context.model.head),
+}
+
+
+def build_method(name: str, context: Context) -> Method:
+    """A method by name; ``NAME+T`` puts a calibrator on any other method.
+
+    Methods with a module come untrained.
+    """
+    builders = UNTRAINED | TRAINED
+    if name in builders:
+        return builders[name](context)
+    inner = name.removesuffix("+T")
+    if inner != name and inner in builders:
+        return Calibrated(build_method(inner, context), Calibrator(PRESETS["default"], context.map_size), name)
+    raise unknown("method", name, [*builders, "NAME+T"])

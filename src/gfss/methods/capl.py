@@ -1,0 +1,149 @@
+"""CAPL: prototypes that take up context from the support images and from each query image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gfss.methods.base import Episode, Support
+from gfss.methods.fitted import calibration_loss
+from gfss.methods.learned import Learned, images_of, trainable
+from gfss.models.fusion import mask_shares
+from gfss.models.pspnet import Features, PyramidHead
+
+
+@dataclass(frozen=True)
+class CaplOptions:
+    """What CAPL is made of; the defaults are the published ones.
+
+    Attributes:
+        scale: of the cosine.
+        background: how often the background takes part as context in training; at test it always does.
+        enriched: share of the loss under rows enriched by the query; the rest is under the support's rows alone.
+    """
+
+    scale: float = 10.0
+    background: float = 0.5
+    enriched: float = 0.5
+
+
+class Prototypes(nn.Module):
+    """Learned part of CAPL: projection of the features, prototypes P of all base classes, gate.
+
+    The projection starts as identity and the prototypes as the directions of the base classifier.
+
+    Args:
+        rows: of the base classifier (base + 1, channels).
+        scale: of the cosine.
+    """
+
+    def __init__(self, rows: Tensor, scale: float) -> None:
+        super().__init__()
+        width = rows.shape[1]
+        self.scale = scale
+        self.project = nn.Conv2d(width, width, 1)
+        nn.init.dirac_(self.project.weight)
+        nn.init.zeros_(self.project.bias)
+        self.prototypes = nn.Parameter(F.normalize(rows, dim=1))
+        self.gate = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def embed(self, features: Features) -> Tensor:
+        """Projected features x of length one, (images, channels, h, w)."""
+        return F.normalize(self.project(features.bottleneck), dim=1)
+
+    def mix(self, known: Tensor, seen: Tensor) -> Tensor:
+        """Rows g P + (1 - g) mean with the gate g, scaled to length one, (base + 1, channels).
+
+        Args:
+            known: prototypes P of the base classes.
+            seen: mean features of these classes in the support.
+        """
+        seen = F.normalize(seen, dim=1)
+        gate = self.gate(torch.cat([known, seen], dim=1)).sigmoid()
+        return F.normalize(gate * known + (1 - gate) * seen, dim=1)
+
+    def enrich(self, x: Tensor, known: Tensor) -> Tensor:
+        """Prototypes that take up what each query shows of their class, (queries, base + 1, channels).
+
+        A class's summary q is an average of the pixels like it; the more q resembles P, the more of it is taken.
+
+        Args:
+            x: (queries, channels, h, w) of length one.
+            known: prototypes P of the base classes.
+        """
+        attention = self.cosine(x, F.normalize(known, dim=1)).flatten(2).softmax(dim=2)
+        summary = torch.einsum("qcp,qdp->qcd", attention, x.flatten(2))
+        trust = F.cosine_similarity(summary, known[None], dim=2).clamp_min(0)[..., None]
+        return trust * summary + (1 - trust) * known
+
+    def cosine(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Scaled cosine with rows of length one, (classes, channels), the same for all images or (images, ...)."""
+        rows = rows.expand(len(x), *rows.shape[-2:])
+        return self.scale * torch.einsum("qdhw,qcd->qchw", x, rows)
+
+
+class Capl(Learned):
+    """CAPL on our frozen features.
+
+    Tian, Lai, Jiang, Liu, Shu, Zhao, Jia: Generalized Few-shot Semantic Segmentation (2022).
+    Novel rows are prototypes; base rows take up what the support images and the query show of their class. The
+    original trains its encoder with an auxiliary head; here both are replaced by our frozen bottleneck and a learned
+    projection of it. Where the original splits the classes of half a batch into fake novel and fake context ones, our
+    episodes bring the split along: the fake novel class, and the base classes that are also in its support images.
+    """
+
+    name = "capl"
+
+    def __init__(self, head: PyramidHead, options: CaplOptions | None = None) -> None:
+        self.options = options or CaplOptions()
+        self.net = Prototypes(head.classifier.weight.detach()[:, :, 0, 0], self.options.scale)
+        super().__init__(self.net)
+
+    def learn(self, support: Support) -> None:
+        support.check()
+        x = self.net.embed(support.features)
+        self.known = self.net.prototypes[list(support.base_labels)]
+        with_background = not self.net.training or bool(torch.rand(()) < self.options.background)
+        seen: list[Tensor] = []
+        novel: list[Tensor] = []
+        for position, label in enumerate(support.novel_labels):
+            own = images_of(support, position)
+            seen.append(_context(x[own], support.labels[own], self.known, with_background))
+            novel.append(_mean(x[own], support.labels[own], label))
+        base_rows = self.net.mix(self.known, torch.stack(seen).mean(dim=0))
+        self.rows = torch.cat([base_rows, F.normalize(torch.stack(novel), dim=1)])
+
+    def logits(self, query: Features) -> Tensor:
+        return self._enriched(self.net.embed(query))
+
+    def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
+        episode = trainable(episode)
+        self.learn(episode.support)
+        x = self.net.embed(episode.query.features)
+        enriched, pixels = calibration_loss(self._enriched(x), episode.query.labels)
+        plain, _ = calibration_loss(self.net.cosine(x, self.rows), episode.query.labels)
+        return self.options.enriched * enriched + (1 - self.options.enriched) * plain, pixels
+
+    def _enriched(self, x: Tensor) -> Tensor:
+        """Scores with base rows enriched by each query."""
+        base = self.rows[: len(self.known)] + self.net.enrich(x, self.known)
+        novel = self.rows[len(self.known) :].expand(len(x), -1, -1)
+        return self.net.cosine(x, F.normalize(torch.cat([base, novel], dim=1), dim=2))
+
+
+def _context(x: Tensor, labels: Tensor, known: Tensor, with_background: bool) -> Tensor:
+    """Mean features of the base classes in some images; a class that is not there keeps its prototype."""
+    rows = list(known.unbind())
+    for label in labels.unique().tolist():
+        if label < len(rows) and (label > 0 or with_background):
+            rows[label] = _mean(x, labels, label)
+    return torch.stack(rows)
+
+
+def _mean(x: Tensor, labels: Tensor, label: int) -> Tensor:
+    """Mean feature of a label's positions over some images, (channels,)."""
+    shares = mask_shares(labels, label, (x.shape[2], x.shape[3])).to(x)
+    return torch.einsum("schw,shw->c", x, shares) / shares.sum()

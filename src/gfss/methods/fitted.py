@@ -1,0 +1,138 @@
+"""Methods built on a fitted novel classifier: score fusion, NSF, the rules, and PCN with its ablations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gfss.data.catalog import VOID
+from gfss.methods.base import Episode, Method, Support
+from gfss.models.calibrator import Calibrator
+from gfss.models.fusion import normalised_score_fusion, score_fusion
+from gfss.models.maps import upsample
+from gfss.models.novel import NovelClassifier, NovelOptions, fit_novel, novel_maps, support_labels
+from gfss.models.pspnet import Features
+from gfss.models.rules import RULES
+
+
+@dataclass
+class NovelFitter:
+    """Fits novel classifiers; methods that share one fit each support set only once.
+
+    The last support set and the last query are remembered, so that several methods can be examined on the same task
+    at the price of one.
+    """
+
+    options: NovelOptions = field(default_factory=NovelOptions)
+    seed: int = 0
+    _support: Support | None = None
+    _classifier: NovelClassifier | None = None
+    _query: Features | None = None
+    _logits: Tensor | None = None
+
+    def fit(self, support: Support) -> NovelClassifier:
+        """The novel classifier of a support set."""
+        if self._classifier is None or support is not self._support:
+            stride = self.options.label_stride
+            labels = support_labels(support.labels[:, ::stride, ::stride], support.novel_labels)
+            maps = novel_maps(support.features, self.options)
+            self._classifier = fit_novel(maps[None], labels[None], support.novel + 1, self.options, self.seed)
+            self._support, self._query = support, None
+        return self._classifier
+
+    def logits(self, query: Features) -> Tensor:
+        """Logits of a query under the last classifier: (queries, 1 + novel, h, w)."""
+        assert self._classifier is not None
+        if self._logits is None or query is not self._query:
+            self._logits = self._classifier.logits(novel_maps(query, self.options))
+            self._query = query
+        return self._logits
+
+
+class ScoreFusion(Method):
+    """Raw base and novel scores side by side: biased to the base classes."""
+
+    name = "score"
+
+    def __init__(self, fitter: NovelFitter) -> None:
+        self.fitter = fitter
+
+    def learn(self, support: Support) -> None:
+        support.check()
+        self.novel = support.novel
+        self.fitter.fit(support)
+
+    def fuse(self, query: Features) -> Tensor:
+        """Fused scores before calibration."""
+        return score_fusion(query.base, self.fitter.logits(query))
+
+    def scores(self, query: Features) -> Tensor:
+        return self.fuse(query)
+
+
+class NormalisedScoreFusion(ScoreFusion):
+    """NSF: each classifier's softmax side by side: no base bias any more, but a bias to the novel classes."""
+
+    name = "nsf"
+
+    def fuse(self, query: Features) -> Tensor:
+        return normalised_score_fusion(query.base, self.fitter.logits(query))
+
+
+class RuleFusion(NormalisedScoreFusion):
+    """NSF followed by a training-free rule."""
+
+    def __init__(self, fitter: NovelFitter, rule: str) -> None:
+        super().__init__(fitter)
+        self.name = rule  # type: ignore[misc]
+        self.rule = RULES[rule]
+
+    def scores(self, query: Features) -> Tensor:
+        return self.rule(self.fuse(query), self.novel)
+
+
+class Calibrated(Method):
+    """A method with the calibrator T on its scores; on NSF this is PCN.
+
+    Lu, He, Li, Song, Xiang: Prediction Calibration for Generalized Few-shot Semantic Segmentation (2022).
+    The calibrator is trained on episodes with fake novel classes; scores that are not probabilities yet are
+    softmaxed before they enter.
+    """
+
+    def __init__(self, inner: Method, calibrator: Calibrator, name: str | None = None, trained: bool = False) -> None:
+        self.inner = inner
+        self.name = name or f"{inner.name}+T"  # type: ignore[misc]
+        self.module = calibrator
+        self.calibrator = calibrator
+        self.trained = trained
+        self.novel = 0
+
+    def learn(self, support: Support) -> None:
+        self.inner.learn(support)
+        self.novel = support.novel
+
+    def fused(self, query: Features) -> Tensor:
+        """Class scores in [0, 1] that enter the calibrator."""
+        scores = self.inner.scores(query)
+        return scores if isinstance(self.inner, NormalisedScoreFusion) else scores.softmax(dim=1)
+
+    def scores(self, query: Features) -> Tensor:
+        self.require_trained()
+        return self.calibrator(self.fused(query), query, self.novel)
+
+    def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            self.learn(episode.support)
+            fused = self.fused(episode.query.features)
+        scores = self.calibrator(fused, episode.query.features, episode.support.novel)
+        return calibration_loss(scores, episode.query.labels)
+
+
+def calibration_loss(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross entropy of upsampled calibrated scores (eq. 9) as (sum, pixels); void ignored."""
+    target = labels.long()
+    full = upsample(scores, (labels.shape[-2], labels.shape[-1]))
+    total = torch.nn.functional.cross_entropy(full, target, ignore_index=VOID, reduction="sum")
+    return total, (target != VOID).sum()

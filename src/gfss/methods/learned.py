@@ -1,0 +1,58 @@
+"""What the trained compared systems share: they are trained through their own scores, on episodes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from gfss.errors import unknown
+from gfss.methods.base import Episode, Method, Query, Support
+from gfss.methods.fitted import calibration_loss
+from gfss.models.pspnet import Features, PyramidHead
+
+
+class Learned(Method):
+    """A method with a module; :meth:`learn` and :meth:`logits` are the same code in training and test.
+
+    The module starts in evaluation mode; the training loop switches it to training and back.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module.eval()
+        self.trained = False
+
+    @abstractmethod
+    def logits(self, query: Features) -> Tensor:
+        """Scores of query images as in :meth:`scores`, of a module that may still be in training."""
+
+    def scores(self, query: Features) -> Tensor:
+        self.require_trained()
+        return self.logits(query)
+
+    def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
+        episode = trainable(episode)
+        self.learn(episode.support)
+        return calibration_loss(self.logits(episode.query.features), episode.query.labels)
+
+
+def trainable(episode: Episode) -> Episode:
+    """The episode with copied features: those of a feature store come from inference mode and refuse gradients."""
+    support = replace(episode.support, features=episode.support.features.map(torch.clone))
+    return Episode(support, Query(episode.query.features.map(torch.clone), episode.query.labels))
+
+
+def images_of(support: Support, position: int) -> list[int]:
+    """Support images that were drawn for one novel class (0..n-1)."""
+    return [image for image, owner in enumerate(support.owners) if owner == position]
+
+
+def level_channels(head: PyramidHead, names: Sequence[str]) -> int:
+    """Channels of some encoder levels together; refuses levels that the base model does not read."""
+    for name in names:
+        if name not in head.channels:
+            raise unknown("encoder level", name, head.channels)
+    return sum(head.channels[name] for name in names)

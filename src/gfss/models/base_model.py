@@ -1,0 +1,67 @@
+"""The base model: encoder, pyramid head and base classifier, with what is needed to use it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from gfss.models.encoders.base import Encoder
+from gfss.models.pspnet import Features, PyramidHead
+
+
+@dataclass(frozen=True)
+class BaseCard:
+    """What a base model is, in words and numbers.
+
+    Attributes:
+        encoder: name of the encoder.
+        output_stride: input pixels per position of the maps.
+        encoder_hash: hash of the encoder's weights.
+        trained_encoder: whether the encoder's weights belong to the model (else they are the pretrained ones).
+        size: side of the square input.
+        classes: names of the base classes, in label order (label 1 first).
+        novel: names of the classes that were held out.
+        data: name of the data set.
+        fold: fold number, or None for a model of all classes.
+        training: how it was trained.
+    """
+
+    encoder: str
+    output_stride: int
+    encoder_hash: str
+    trained_encoder: bool
+    size: int
+    classes: tuple[str, ...]
+    novel: tuple[str, ...]
+    data: str
+    fold: int | None
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> BaseCard:
+        return BaseCard(**{**content, "classes": tuple(content["classes"]), "novel": tuple(content["novel"])})
+
+
+class BaseModel(nn.Module):
+    """G_base over F: images in, features and base scores out."""
+
+    def __init__(self, encoder: Encoder, head: PyramidHead, card: BaseCard) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+        self.card = card
+
+    def forward(self, images: Tensor) -> Features:
+        """Features of images (batch, 3, size, size), RGB in [0, 1]."""
+        return self.head(self.encoder(images))
+
+    def freeze(self, keep: Callable[[str], bool] = lambda name: False) -> None:
+        """Stop gradients of all parameters but those whose name is kept."""
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(keep(name))

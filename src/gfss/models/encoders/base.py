@@ -1,0 +1,111 @@
+"""What every encoder is: an image goes in, feature maps of several levels come out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gfss.errors import GfssError, unknown
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Encoder(nn.Module):
+    """Base of all encoders.
+
+    Attributes:
+        name: what ``build_encoder`` takes to make this architecture again; empty if it was made by hand.
+        channels: level name -> number of channels, from fine to coarse. The names are those of the
+            paper for every family: ``layer2``, ``layer3``, ``layer4``.
+        stride: input pixels per position of the coarsest level.
+    """
+
+    name: str = ""
+    channels: dict[str, int]
+    stride: int
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        """Features of images.
+
+        Args:
+            images: (batch, 3, height, width), RGB in [0, 1].
+
+        Returns:
+            Level name -> (batch, channels, h, w), all levels of one size.
+        """
+        if images.ndim != 4 or images.shape[1] != 3:
+            raise GfssError(f"an encoder takes (batch, 3, height, width); got {tuple(images.shape)}")
+        levels = self.levels((images - self.mean) / self.std)
+        size = levels[next(reversed(self.channels))].shape[-2:]
+        return {name: _to_size(level, size) for name, level in levels.items()}
+
+    def levels(self, images: Tensor) -> dict[str, Tensor]:
+        """Feature maps of normalised images, each at its own resolution."""
+        raise NotImplementedError
+
+    def levels_from(self, name: str, level: Tensor) -> dict[str, Tensor]:
+        """A level and those after it, computed from the level alone; for training only the last stages."""
+        raise GfssError("this encoder cannot be entered at an inner level; train it whole or keep it frozen")
+
+    def stages_after(self, name: str) -> list[nn.Module]:
+        """The parts that come after a level."""
+        raise GfssError("this encoder cannot be entered at an inner level; train it whole or keep it frozen")
+
+    def map_size(self, size: int) -> int:
+        """Side of the feature maps for a square input; encoders on a patch grid refuse sizes that do not fit."""
+        return -(-size // self.stride)
+
+    def weights_hash(self) -> str:
+        """Hash of all weights; the key of a feature bank."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().float().numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+
+def load_strictly(module: nn.Module, state: Mapping[str, Tensor], source: str, ignore: Sequence[str] = ()) -> None:
+    """Load weights; everything missing, unexpected or of another shape is named.
+
+    Args:
+        ignore: prefixes of entries of the file that the module has no use for (a classifier, say).
+    """
+    own = module.state_dict()
+    given = {k: v for k, v in state.items() if not k.startswith(tuple(ignore))}
+    needed = {k for k in own if not k.endswith("num_batches_tracked")}
+    problems = [f"missing {k}" for k in sorted(needed - given.keys())]
+    problems += [f"unexpected {k}" for k in sorted(given.keys() - own.keys())]
+    problems += [
+        f"{k} has shape {tuple(v.shape)} instead of {tuple(own[k].shape)}"
+        for k, v in sorted(given.items())
+        if k in own and v.shape != own[k].shape
+    ]
+    if problems:
+        shown = "; ".join(problems[:20]) + (f"; and {len(problems) - 20} more" if len(problems) > 20 else "")
+        raise GfssError(f"the weights in {source} do not fit this network: {shown}")
+    module.load_state_dict({k: v.to(own[k].dtype) for k, v in given.items()}, strict=False)
+
+
+def select_levels(levels: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
+    """Levels by name."""
+    for name in names:
+        if name not in levels:
+            raise unknown("feature level", name, levels)
+    return [levels[name] for name in names]
+
+
+def _to_size(level: Tensor, size: torch.Size) -> Tensor:
+    if level.shape[-2:] == size:
+        return level
+    return nn.functional.interpolate(level, size=size, mode="bilinear", align_corners=True)

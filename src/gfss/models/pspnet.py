@@ -1,0 +1,185 @@
+"""Pyramid pooling, bottleneck and base classifier: the part of the base model after the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gfss.errors import GfssError, unknown
+from gfss.models.encoders.base import select_levels
+from gfss.models.maps import upsample
+
+BINS = (1, 2, 3, 6)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Everything the base model says of a batch of images; all that methods ever see.
+
+    Attributes:
+        levels: encoder levels, standardised per channel: name -> (batch, channels, h, w).
+        pooled: pyramid branches at their own resolution: (batch, channels, bin, bin) for every bin.
+        bottleneck: (batch, channels, h, w), what the base classifier reads.
+        base: base logits (batch, base classes + 1, h, w), background first.
+    """
+
+    levels: dict[str, Tensor]
+    pooled: tuple[Tensor, ...]
+    bottleneck: Tensor
+    base: Tensor
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the maps."""
+        return self.base.shape[-2], self.base.shape[-1]
+
+    def __len__(self) -> int:
+        return self.base.shape[0]
+
+    def __getitem__(self, images: Sequence[int] | slice) -> Features:
+        """Features of some of the images."""
+        index = images if isinstance(images, slice) else list(images)
+        return self.map(lambda tensor: tensor[index])
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Features:
+        """The same function applied to every tensor."""
+        return Features(
+            {name: function(level) for name, level in self.levels.items()},
+            tuple(function(branch) for branch in self.pooled),
+            function(self.bottleneck),
+            function(self.base),
+        )
+
+    def named(self, names: Sequence[str]) -> Tensor:
+        """Maps by name, concatenated over channels: encoder levels, ``pooled``, ``bottleneck``.
+
+        ``pooled`` is every pyramid branch, upsampled.
+        """
+        maps: list[Tensor] = []
+        for name in names:
+            if name == "pooled":
+                maps += [upsample(branch, self.size) for branch in self.pooled]
+            elif name == "bottleneck":
+                maps.append(self.bottleneck)
+            elif name in self.levels:
+                maps.append(self.levels[name])
+            else:
+                raise unknown("feature", name, [*self.levels, "pooled", "bottleneck"])
+        return torch.cat(maps, dim=1)
+
+    def without_base_class(self, label: int) -> Features:
+        """The features with one base class taken out of the classifier (an episode's fake novel class)."""
+        keep = [i for i in range(self.base.shape[1]) if i != label]
+        return replace(self, base=self.base[:, keep])
+
+
+def concatenate(parts: Sequence[Features]) -> Features:
+    """Several batches as one."""
+    return Features(
+        {name: torch.cat([p.levels[name] for p in parts]) for name in parts[0].levels},
+        tuple(torch.cat(branches) for branches in zip(*(p.pooled for p in parts), strict=True)),
+        torch.cat([p.bottleneck for p in parts]),
+        torch.cat([p.base for p in parts]),
+    )
+
+
+class PyramidHead(nn.Module):
+    """PSPNet after its encoder.
+
+    The paper: ``levels=("layer4",)``, ``pyramid=512``, ``width=512``: 2048 + 4 * 512 = 4096 channels enter
+    the 3x3 bottleneck. The frozen recipes read several levels and are slimmer.
+
+    Args:
+        channels: encoder levels that enter, name -> channels.
+        classes: outputs of the base classifier, background included.
+        pyramid: channels of each pyramid branch.
+        width: channels of the bottleneck.
+        separable: 1x1, depthwise 3x3 and 1x1 instead of one full 3x3 (a ninth of the work).
+        dropout: rate of channel dropout before the classifier.
+    """
+
+    feature_mean: Tensor
+    feature_std: Tensor
+
+    def __init__(
+        self,
+        channels: Mapping[str, int],
+        classes: int,
+        pyramid: int = 512,
+        width: int = 512,
+        separable: bool = False,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.config = {
+            "channels": dict(channels),
+            "classes": classes,
+            "pyramid": pyramid,
+            "width": width,
+            "separable": separable,
+            "dropout": dropout,
+        }
+        self.channels = dict(channels)
+        entering = sum(channels.values())
+        self.register_buffer("feature_mean", torch.zeros(1, entering, 1, 1))
+        self.register_buffer("feature_std", torch.ones(1, entering, 1, 1))
+        self.branches = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(entering, pyramid, 1, bias=False), nn.BatchNorm2d(pyramid), nn.ReLU()) for _ in BINS
+        )
+        joined = entering + pyramid * len(BINS)
+        if separable:
+            self.mix = nn.Conv2d(joined, width, 1, bias=False)
+            self.bottleneck = nn.Sequential(
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False),
+                nn.Conv2d(width, width, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+            )
+        else:
+            self.mix = nn.Conv2d(joined, width, 3, padding=1, bias=False)
+            self.bottleneck = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU())
+        self.dropout = nn.Dropout2d(dropout)
+        self.classifier = nn.Conv2d(width, classes, 1, bias=False)
+
+    def standardise(self, levels: Mapping[str, Tensor]) -> None:
+        """Set the statistics of the entering features from a sample, so that each channel has mean 0, spread 1."""
+        sample = torch.cat(select_levels(levels, list(self.channels)), dim=1)
+        self.feature_mean.copy_(sample.mean(dim=(0, 2, 3), keepdim=True))
+        self.feature_std.copy_(sample.std(dim=(0, 2, 3), keepdim=True).clamp_min(1e-5))
+
+    def forward(self, levels: Mapping[str, Tensor]) -> Features:
+        """From encoder levels, name -> (batch, channels, h, w), to all features."""
+        entering = torch.cat(select_levels(levels, list(self.channels)), dim=1)
+        if entering.shape[1] != self.feature_mean.shape[1]:
+            raise GfssError(
+                f"these features have {entering.shape[1]} channels, the pyramid head was made for "
+                f"{self.feature_mean.shape[1]} ({self.channels}); use the encoder it was trained with"
+            )
+        entering = ((entering - self.feature_mean) / self.feature_std).contiguous(memory_format=torch.channels_last)
+        size = (entering.shape[-2], entering.shape[-1])
+        pooled = tuple(
+            branch(F.adaptive_avg_pool2d(entering, bins)) for bins, branch in zip(BINS, self.branches, strict=True)
+        )
+        bottleneck = self.bottleneck(self._mixed(entering, pooled, size))
+        base = self.classifier(self.dropout(bottleneck))
+        parts = entering.split(list(self.channels.values()), dim=1)
+        return Features(dict(zip(self.channels, parts, strict=True)), pooled, bottleneck, base)
+
+    def _mixed(self, entering: Tensor, pooled: Sequence[Tensor], size: tuple[int, int]) -> Tensor:
+        """The first convolution over levels and upsampled branches.
+
+        A 1x1 convolution and upsampling commute, so the branches go through it at their own resolution.
+        """
+        if self.mix.kernel_size != (1, 1):
+            return self.mix(torch.cat([entering, *(upsample(branch, size) for branch in pooled)], dim=1))
+        own, *others = self.mix.weight.split([entering.shape[1], *(branch.shape[1] for branch in pooled)], dim=1)
+        mixed = F.conv2d(entering, own)
+        for branch, weight in zip(pooled, others, strict=True):
+            mixed = mixed + upsample(F.conv2d(branch, weight), size)
+        return mixed

@@ -1,0 +1,104 @@
+"""The quick start: everything once, on the embedded scenes, in a few minutes on a laptop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gfss.data.episodes import task
+from gfss.evaluation.html import Page
+from gfss.evaluation.pictures import view_task
+from gfss.evaluation.records import Record, find_records, read_record, write_record
+from gfss.experiment import Experiment
+from gfss.methods.fitted import NormalisedScoreFusion
+from gfss.progress import console
+from gfss.stages import evaluate_stage, record_path, train_base_stage, train_method_stage
+from gfss.training.checkpoint import has_checkpoint
+
+METHODS = ("score", "npf", "nsf", "pcn")
+SHOTS = (1, 5)
+TASKS = 60
+EXAMPLES = 6
+
+
+def quickstart(folder: Path, fold: int = 0, tasks: int = TASKS) -> Path:
+    """Train on scenes, teach novel classes, compare the fusions and PCN; what is there already is reused.
+
+    Returns:
+        The HTML report.
+    """
+    experiment = Experiment(data="scenes", fold=fold, runs=folder)
+    if not has_checkpoint(experiment.base_folder, "base"):
+        console.print("stage 1: base model on the base classes", highlight=False)
+        train_base_stage(experiment, resume=True)
+    records: list[Record] = []
+    for shots in SHOTS:
+        if not has_checkpoint(experiment.method_folder("pcn", shots), "method"):
+            console.print(f"stage 2: calibrator for {shots} shot(s) on fake novel classes", highlight=False)
+            train_method_stage(experiment, "pcn", shots, resume=True)
+        records += _evaluated(experiment, folder / "records", shots, tasks)
+    path = folder / "report.html"
+    _report(experiment, records).write(path)
+    return path
+
+
+def _evaluated(experiment: Experiment, folder: Path, shots: int, tasks: int) -> list[Record]:
+    """Records of all methods for a number of shots, from disk where they are complete."""
+    done = [read_record(path) for path in find_records([folder])] if folder.exists() else []
+    done = [r for r in done if r.shots == shots and r.tasks == tasks and r.fold == experiment.fold]
+    if {r.method for r in done} >= set(METHODS):
+        return [next(r for r in done if r.method == name) for name in METHODS]
+    console.print(f"evaluation: {tasks} tasks at {shots} shot(s)", highlight=False)
+    records = evaluate_stage(experiment, METHODS, shots, "paired", tasks)
+    for record in records:
+        write_record(record_path(folder, record), record)
+    return records
+
+
+def _report(experiment: Experiment, records: list[Record]) -> Page:
+    names = experiment.val_set.classes
+    novel = [names[c - 1] for c in experiment.classes.novel]
+    page = Page(
+        "Teaching a class from one image, and keeping the others",
+        f"Embedded scenes, fold {experiment.fold}: {len(experiment.classes.base)} base classes, novel: "
+        f"{', '.join(novel)}. {records[0].tasks} tasks per row, protocol paired.",
+    )
+    page.section(
+        "Who wins",
+        "Base and novel are mean IoU over the base and the novel classes, H is their harmonic mean: only a method "
+        "that is good at both gets a high H. Score fusion and NPF forget the new class, NSF sees it everywhere, "
+        "the calibrator of PCN balances them.",
+    )
+    for metric in ("per-image", "accumulated"):
+        for shots in SHOTS:
+            rows = [
+                [r.method, *(f"{value or 0:.1f}" for value in (f.base, f.novel, f.miou, f.harmonic))]
+                for r in records
+                if r.shots == shots and (f := r.figures[metric])
+            ]
+            page.text(f"{shots} shot(s), {metric} IoU")
+            page.table(["method", "base", "novel", "mIoU", "H"], rows, best=(4,))
+    by_name = {r.method: r.figures["accumulated"] for r in records if r.shots == SHOTS[0]}
+    before, after = by_name["nsf"].classes, by_name["pcn"].classes
+    page.section(
+        "Class by class, 1 shot",
+        "Accumulated IoU, thin bar: NSF, thick bar: PCN. Orange: novel classes.",
+    )
+    page.bars({name: (before[name] or 0, after[name] or 0) for name in after if name in names}, new=novel)
+    page.section("What it looks like", "Orange is the new class. Score maps go from blue (0) to red (1).")
+    header, rows = _examples(experiment)
+    page.pictures(header, rows)
+    return page
+
+
+def _examples(experiment: Experiment) -> tuple[list[str], list[list]]:
+    source = experiment.val_source
+    heat = NormalisedScoreFusion(experiment.context.fitter)
+    methods = [experiment.method(name, 1) for name in ("nsf", "pcn")]
+    rows = []
+    for i in range(EXAMPLES):
+        drawn = task(source.dataset, source.fold, 0, i, 1)
+        view = view_task(source, drawn, i % 2, methods, heat)
+        rows.append(
+            [view.support, view.query, view.truth, view.base_heat, view.novel_heat, *view.predictions.values()]
+        )
+    return ["support", "query", "truth", "base score", "novel score", "NSF", "PCN"], rows

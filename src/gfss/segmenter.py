@@ -1,0 +1,248 @@
+"""What practitioners use: load a model, teach it a class, segment images, see what changed, undo it.
+
+    import gfss
+    model = gfss.load("voc20-lite0")
+    model.teach("forklift", images, masks)
+    result = model.segment("yard.jpg")
+    model.report()
+    model.forget("forklift")
+    model.save("yard-model")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gfss.data.transforms import square_image
+from gfss.errors import GfssError, unknown
+from gfss.evaluation.records import versions
+from gfss.models.novel import NovelClassifier
+from gfss.tool.card import model_card
+from gfss.tool.cases import read_validation, support_cases
+from gfss.tool.geometry import label_map, probabilities
+from gfss.tool.inputs import Picture, as_image, find_images, labelled_images
+from gfss.tool.model_folder import is_model, read_model, write_model
+from gfss.tool.network import Network
+from gfss.tool.packing import build_network, build_taught, network_parts, taught_parts
+from gfss.tool.report import GUARD, Report, State, compare
+from gfss.tool.result import Result
+from gfss.tool.sources import find_model, read_training
+from gfss.tool.suggest import Suggestion, suggest
+from gfss.tool.support import TaughtClass, before_lesson, fit_classes, make_example
+from gfss.tool.tiling import tiled_probabilities
+
+BACKGROUND_NAME = "background"
+
+
+class Segmenter:
+    """A segmentation model that can be taught.
+
+    Args:
+        network: base model and calibrator.
+        taught: classes that were added.
+        classifier: fitted on them; fitted anew if left out.
+        seed: of the fitting.
+        half: keep weights in fp16 when saving.
+        changes: figures of the last report.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        taught: Sequence[TaughtClass] = (),
+        classifier: NovelClassifier | None = None,
+        *,
+        seed: int = 0,
+        half: bool = False,
+        changes: dict[str, Any] | None = None,
+    ) -> None:
+        self.network = network
+        self.seed = seed
+        self.half = half
+        self.taught = tuple(taught)
+        self.classifier = classifier or fit_classes(network, self.taught, seed)
+        self._changes = changes
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All classes in order of label: mask value i is ``classes[i]``, the first is "background"."""
+        return self._names(self.taught)
+
+    @property
+    def lesson(self) -> int:
+        """Number of the last lesson, 0 before the first."""
+        return max((example.lesson for one in self.taught for example in one.examples), default=0)
+
+    def teach(
+        self,
+        name: str,
+        images: Picture | Sequence[Picture],
+        masks: Picture | Sequence[Picture],
+        *,
+        add: bool = False,
+        label: str | None = None,
+        strict: bool = False,
+        guard: float = GUARD,
+        validation: str | Path | None = None,
+    ) -> None:
+        """Teach a class from one or more labelled images.
+
+        Args:
+            name: of the class.
+            images: pictures (paths, arrays, PIL), or folders if ``masks`` is one label source.
+            masks: one per image, or a label source: folder, ``labelme``, COCO ``.json``, CVAT ``.zip``.
+            add: the class was taught before and these images come on top.
+            label: what the label source calls the class, if not ``name``.
+            strict: refuse, and change nothing, if a known class loses more than ``guard`` points of IoU.
+            guard: see ``strict``.
+            validation: labelled images on which losses are looked for besides the support images.
+        """
+        self._check_name(name, add)
+        lesson = self.lesson + 1
+        examples = [make_example(self.network, one, lesson) for one in labelled_images(images, masks, label or name)]
+        before = next((one.examples for one in self.taught if one.name == name), ())
+        seen = {example.sha256 for example in before}
+        for example in examples:
+            if example.sha256 in seen:
+                raise GfssError(f"{example.id} is already among the images that '{name}' was taught from; give each once")
+            seen.add(example.sha256)
+        whole = TaughtClass(name, (*before, *examples))
+        kept = [whole if one.name == name else one for one in self.taught]
+        old = self.taught, self.classifier, self._changes
+        self._become(kept if before else [*self.taught, whole])
+        if strict and (losses := self.report(validation).losses(guard)):
+            self.taught, self.classifier, self._changes = old
+            raise GfssError(f"'{name}' was not taught: " + "; ".join(loss.sentence() for loss in losses))
+
+    def forget(self, name: str) -> None:
+        """Take a taught class out; the model behaves as if it had never been taught."""
+        self._require_taught(name)
+        self._become([one for one in self.taught if one.name != name])
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a taught class another name."""
+        self._require_taught(name)
+        self._check_name(new, add=False)
+        self.taught = tuple(replace(one, name=new) if one.name == name else one for one in self.taught)
+        self._changes = None
+
+    def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result:
+        """Segment an image.
+
+        Args:
+            image: path, array or PIL picture of any size.
+            novel_bias: added to the scores of taught classes; above 0 finds more of them, below 0 fewer.
+            tile: look at an image whose long side is more than twice the model's input piece by piece, for small
+                objects in large images.
+        """
+        pixels = as_image(image)
+        size, shape = self.network.size, (pixels.shape[0], pixels.shape[1])
+        look = partial(self.network.score_map, classifier=self.classifier, bias=novel_bias)
+        if tile and max(shape) > 2 * size:
+            strips = partial(tiled_probabilities, pixels, size, look)
+            mask = np.concatenate([strip.argmax(axis=0).astype(np.uint8) for strip in strips()])
+            return Result(pixels, self.classes, mask, lambda: np.concatenate(list(strips()), axis=1))
+        scores = look(square_image(pixels, size))
+        return Result(
+            pixels, self.classes, label_map(scores, size, shape), partial(probabilities, scores, size, shape)
+        )
+
+    def report(self, validation: str | Path | None = None) -> Report:
+        """What the last lesson changed for every known class, on the support images and a validation folder."""
+        last = self.lesson
+        earlier = before_lesson(self.taught, last)
+        before = State(self._names(earlier), fit_classes(self.network, earlier, self.seed))
+        after = State(self.classes, self.classifier)
+        new = [one.name for one in self.taught if any(example.lesson == last for example in one.examples)]
+        sections = []
+        if self.taught:
+            cases = support_cases(self.network, self.taught, self.classes)
+            sections.append(compare("the support images", self.network, before, after, cases))
+        if validation is not None:
+            data = read_validation(validation, self.classes, new[0] if new else None)
+            cases = data.cases(self.network, self.classes)
+            title = f"the validation images in {Path(validation).name}"
+            sections.append(compare(title, self.network, before, after, cases, curve=bool(self.taught)))
+        report = Report(f"teaching {' and '.join(new)}" if new else "", self.network.size, sections)
+        self._changes = report.figures()
+        return report
+
+    def suggest(self, images: str | Path | Sequence[str | Path]) -> list[Suggestion]:
+        """Rank unlabelled images (paths, folders, patterns) by how much a label would help."""
+        sources = [images] if isinstance(images, str | Path) else list(images)
+        supports = [self.network.features(example.levels) for one in self.taught for example in one.examples]
+        return suggest(self.network, self.classifier, supports, find_images(sources))
+
+    def export(self, path: str | Path) -> None:
+        """Write the model as ONNX for inference elsewhere."""
+        from gfss.tool.export import export_onnx  # needs the extra "export"
+
+        export_onnx(self.network, self.classifier, self.classes, Path(path))
+
+    def save(self, folder: str | Path, *, keep_images: bool = False) -> None:
+        """Write the model folder; an older model in its place is replaced in one step.
+
+        Args:
+            keep_images: store the (downsized) support images too, not only their features.
+        """
+        parts, about = network_parts(self.network, self.half)
+        support, listing = taught_parts(self.taught, self.classifier, keep_images)
+        words = {**about, "seed": self.seed, "versions": versions(), "taught": listing, "changes": self._changes}
+        calibrated = self.network.calibrator is not None
+        card = model_card(self.network.card, listing, words["versions"], self.seed, self._changes, calibrated)
+        write_model(Path(folder), parts | support, words, card)
+
+    def _names(self, taught: Sequence[TaughtClass]) -> tuple[str, ...]:
+        return (BACKGROUND_NAME, *self.network.card.classes, *(one.name for one in taught))
+
+    def _become(self, taught: Sequence[TaughtClass]) -> None:
+        self.classifier = fit_classes(self.network, taught, self.seed)
+        self.taught = tuple(taught)
+        self._changes = None
+
+    def _check_name(self, name: str, add: bool) -> None:
+        taught = [one.name for one in self.taught]
+        if add and name not in taught:
+            raise GfssError(f"'{name}' was not taught yet, so nothing can be added to it; teach it first")
+        if not add and name in taught:
+            raise GfssError(f"the class name '{name}' is taken; add images to that class, or choose another name")
+        if name in (BACKGROUND_NAME, *self.network.card.classes):
+            raise GfssError(f"the class name '{name}' is taken by a base class; choose another name")
+        if not name.strip() or not name.isprintable():
+            raise GfssError(f"{name!r} is no class name; give one or more printable characters")
+
+    def _require_taught(self, name: str) -> None:
+        if name in self.network.card.classes:
+            raise GfssError(f"'{name}' is a base class of this model; only taught classes can be forgotten or renamed")
+        if name not in self.classes[1:]:
+            raise unknown("class", name, [one.name for one in self.taught])
+
+
+def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Segmenter:
+    """Open a model.
+
+    Args:
+        model: name of an embedded model, or a folder that ``gfss teach`` or ``gfss train`` wrote.
+        encoder_weights: file with the encoder's weights, where they are neither in the model nor installed by pip.
+    """
+    weights = Path(encoder_weights) if encoder_weights else None
+    folder = find_model(model)
+    if not is_model(folder):
+        return Segmenter(read_training(folder, weights))
+    parts, about = read_model(folder)
+    network = build_network(parts, about, weights, str(model))
+    taught, classifier = build_taught(parts, about["taught"], list(network.base.head.channels))
+    return Segmenter(
+        network,
+        taught,
+        classifier,
+        seed=about["seed"],
+        half=about["precision"] == "fp16",
+        changes=about["changes"],
+    )

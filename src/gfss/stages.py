@@ -1,0 +1,177 @@
+"""The stages of an experiment: base model, trained methods, evaluation. What is done already is not done again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from gfss.errors import GfssError, unknown
+from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
+from gfss.evaluation.records import Record, Run, peak_memory_mb, versions
+from gfss.experiment import Experiment
+from gfss.methods.fitted import Calibrated
+from gfss.training import base as base_training
+from gfss.training import episodic
+from gfss.training.base import BaseOptions, base_miou, train_base
+from gfss.training.episodic import EpisodicOptions, train_calibrator, train_method
+from gfss.training.loop import finish
+from gfss.training.parallel import start_workers
+from gfss.training.trained import save_method
+
+# embedded scenes: a tiny encoder trained from scratch together with the head
+SCRATCH = BaseOptions(
+    levels=("layer2", "layer3", "layer4"),
+    pyramid=24,
+    width=96,
+    epochs=20,
+    rate=3e-3,
+    label_stride=2,
+    train_encoder=True,
+)
+BASE_RECIPES = {"frozen": BaseOptions(), "paper": base_training.PAPER, "scratch": SCRATCH}
+EPISODIC_RECIPES = {"frozen": EpisodicOptions(), "paper": episodic.PAPER}
+
+
+def train_base_stage(
+    experiment: Experiment,
+    recipe: str = "",
+    *,
+    epochs: int = 0,
+    seed: int = 0,
+    resume: bool = False,
+    options: BaseOptions | None = None,
+) -> dict[str, float]:
+    """Train the base model of an experiment; returns its IoU on val in percent, ``base`` first."""
+    recipe = recipe or ("scratch" if experiment.data == "scenes" else "frozen")
+    if recipe not in BASE_RECIPES:
+        raise unknown("recipe", recipe, BASE_RECIPES)
+    options = options or BASE_RECIPES[recipe]
+    if epochs:
+        options = replace(options, epochs=epochs)
+    workers = start_workers()
+    encoder = experiment.pretrained
+    train_base(
+        experiment.train_set,
+        experiment.classes,
+        encoder,
+        getattr(encoder, "name", experiment.encoder),
+        options,
+        size=experiment.size,
+        fold_number=None if experiment.novel else experiment.fold,
+        bank=None if options.train_encoder else experiment.bank("train", encoder),
+        seed=seed,
+        folder=experiment.base_folder,
+        resume=resume,
+        workers=workers,
+    )
+    workers.wait()  # the first process writes the model that all read now
+    return base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
+
+
+def train_method_stage(
+    experiment: Experiment,
+    name: str,
+    shots: int,
+    recipe: str = "frozen",
+    *,
+    iterations: int = 0,
+    episodes: int = 0,
+    seed: int = 0,
+    resume: bool = False,
+    options: EpisodicOptions | None = None,
+) -> float:
+    """Train a method (or a calibrator on one) for a number of shots; returns the mean of the last losses."""
+    if recipe not in EPISODIC_RECIPES:
+        raise unknown("recipe", recipe, EPISODIC_RECIPES)
+    options = replace(options or EPISODIC_RECIPES[recipe], shots=shots, seed=seed)
+    if iterations:
+        options = replace(options, iterations=iterations)
+    if episodes:
+        options = replace(options, episodes=episodes)
+    workers = start_workers()
+    method = experiment.method(name, shots, seed, trained=False)
+    if method.module is None:
+        raise GfssError(f"method '{name}' needs no training; evaluate it right away")
+    folder = experiment.method_folder(name, shots)
+    common = {"folder": folder, "resume": resume, "workers": workers}
+    if isinstance(method, Calibrated):
+        inner = method.inner
+        key = json.dumps([inner.name, experiment.model.card.as_json(), asdict(experiment.novel_options)], default=str)
+        key += _weights_hash(experiment.model.head)
+        if inner.module is not None:
+            key += _weights_hash(inner.module)
+        losses = train_calibrator(method, experiment.train_source, options, key=key, **common)
+    else:
+        losses = train_method(method, experiment.train_source, options, **common)
+    if workers.rank == 0:
+        save_method(folder, method, experiment.model.card, asdict(options))
+        finish(folder)
+    return sum(losses[-50:]) / max(1, len(losses[-50:]))
+
+
+def evaluate_stage(
+    experiment: Experiment,
+    names: Sequence[str],
+    shots: int,
+    protocol: ProtocolName = "paired",
+    tasks: int = 1000,
+    seed: int = 0,
+) -> list[Record]:
+    """Examine methods on the same tasks; one record each."""
+    start = time.perf_counter()
+    methods = [experiment.method(name, shots) for name in names]
+    source = experiment.val_source
+    drawn = draw_tasks(source, protocol, shots, tasks, seed)
+    prepared = time.perf_counter() - start
+    results = examine(methods, source, drawn, len(drawn))
+    total = time.perf_counter() - start
+    ids = experiment.val_set.ids
+    supports = [[ids[i] for group in task.supports for i in group] for task in drawn]
+    names_of = experiment.val_set.classes
+    recipe = {
+        "size": experiment.size,
+        "base": experiment.model.card.training,
+        "novel": asdict(experiment.novel_options),
+    }
+    return [
+        Record(
+            data=experiment.name,
+            fold=",".join(experiment.novel) if experiment.novel else experiment.fold or 0,
+            shots=shots,
+            encoder=experiment.encoder,
+            method=method.name,
+            protocol=protocol,
+            tasks=len(drawn),
+            seed=seed,
+            recipe=json.loads(json.dumps(recipe)),
+            base_classes=[names_of[c - 1] for c in experiment.classes.base],
+            novel_classes=[names_of[c - 1] for c in experiment.classes.novel],
+            supports=supports,
+            figures={key: metric.summary() for key, metric in results[method.name].metrics.items()},
+            run=Run(
+                seconds={**results[method.name].seconds, "prepare": prepared, "all methods": total},
+                peak_memory_mb=peak_memory_mb(),
+                versions=versions(),
+            ),
+        )
+        for method in methods
+    ]
+
+
+def record_path(folder: Path, record: Record) -> Path:
+    """Where a record goes below a folder of results."""
+    name = f"{record.method}-{record.shots}shot-{record.protocol}-seed{record.seed}.json"
+    return folder / f"{record.data}-{record.encoder}" / f"fold{record.fold}" / name
+
+
+def _weights_hash(module: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()

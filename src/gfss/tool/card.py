@@ -1,0 +1,72 @@
+"""The card of a model: what it knows, what it was taught from, what that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gfss.models.base_model import BaseCard
+
+
+def model_card(
+    base: BaseCard,
+    taught: Sequence[Mapping[str, Any]],
+    versions: Mapping[str, str],
+    seed: int,
+    changes: Mapping[str, Any] | None,
+    calibrated: bool,
+) -> str:
+    """The card as Markdown.
+
+    Args:
+        taught: as written to ``model.json``: name and supports of every taught class.
+        versions: of the programs that made the model.
+        seed: of the fitting.
+        changes: the last report in figures.
+        calibrated: whether the model has a calibrator.
+    """
+    encoder = "trained with the model" if base.trained_encoder else f"pretrained, frozen (hash {base.encoder_hash})"
+    lines = [
+        "# Model card",
+        "",
+        f"- Encoder: {base.encoder}, {encoder}",
+        f"- Input: {base.size} x {base.size} pixels, aspect ratio kept",
+        f"- Base model trained on: {base.data}" + ("" if base.fold is None else f", fold {base.fold}"),
+        f"- New classes enter by: {'PCN (calibrated)' if calibrated else 'normalised score fusion, not calibrated'}",
+        f"- Seed: {seed}",
+        f"- Made with: {', '.join(f'{name} {version}' for name, version in versions.items())}",
+        "",
+        f"## Base classes ({len(base.classes)})",
+        "",
+        ", ".join(base.classes),
+        "",
+        f"## Added classes ({len(taught)})",
+        "",
+    ]
+    for one in taught:
+        lines += [f"### {one['name']}", "", "| lesson | image | sha256 of its pixels |", "|---|---|---|"]
+        lines += [f"| {s['lesson']} | {_cell(s['id'])} | {s['sha256'][:16]} |" for s in one["supports"]]
+        lines.append("")
+    if not taught:
+        lines += ["none", ""]
+    if changes:
+        lines += _changes(changes)
+    return "\n".join(lines)
+
+
+def _changes(changes: Mapping[str, Any]) -> list[str]:
+    lines = ["## Before and after the last lesson", ""]
+    for section in changes["sections"]:
+        lines += [f"On {section['title']} ({section['images']} images), IoU in percent:", ""]
+        lines += ["| class | before | after |", "|---|---|---|"]
+        lines += [f"| {_cell(r['name'])} | {_figure(r['before'])} | {_figure(r['after'])} |" for r in section["rows"]]
+        lines.append("")
+    return lines
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

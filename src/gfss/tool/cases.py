@@ -1,0 +1,92 @@
+"""Images to compare a model on: its own support images and a user's validation folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.labels import read_labels
+from gfss.data.own import read_own
+from gfss.data.pictures import read_image
+from gfss.data.transforms import square_image, square_label
+from gfss.errors import GfssError
+from gfss.progress import track
+from gfss.tool.network import Network
+from gfss.tool.report import Case
+from gfss.tool.support import TaughtClass
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Labelled images that a model is checked on.
+
+    Attributes:
+        images: picture files.
+        masks: mask i as (height, width) uint8 in labels of the data.
+        classes: class names of the data; label i + 1 is ``classes[i]``.
+    """
+
+    images: tuple[Path, ...]
+    masks: Callable[[int], np.ndarray]
+    classes: tuple[str, ...]
+
+    def cases(self, network: Network, names: Sequence[str]) -> Iterator[Case]:
+        """Every image with its truth in a model's labels; classes that the model does not know are void.
+
+        Args:
+            names: the model's classes in order of label, background first.
+        """
+        table = np.full(256, VOID, dtype=np.uint8)
+        table[BACKGROUND] = BACKGROUND
+        for value, name in enumerate(self.classes, start=1):
+            table[value] = names.index(name) if name in names else VOID
+        for i, path in track(enumerate(self.images), "validating", total=len(self.images)):
+            square = square_image(read_image(path), network.size)
+            truth = table[square_label(self.masks(i), network.size)]
+            yield Case(path.name, network.features(network.levels(square)), truth, image=square)
+
+
+def read_validation(folder: str | Path, names: Sequence[str], taught: str | None) -> Validation:
+    """A validation folder in any label format: the val images where lists are there, else all.
+
+    Args:
+        names: what the model knows; at least one of its classes must be labelled.
+        taught: the class that binary masks show.
+    """
+    source = Path(folder)
+    if (source / "val.txt").exists():
+        data = read_own(source, "val")
+        validation = Validation(data.images, data.mask, data.classes)
+    else:
+        labels = read_labels(source, class_name=taught)
+        validation = Validation(labels.images, labels.mask, labels.classes)
+    if not set(validation.classes) & set(names):
+        raise GfssError(
+            f"{folder} labels {', '.join(validation.classes[:5])}, none of which the model knows; "
+            "name the classes as 'gfss classes' lists them"
+        )
+    return validation
+
+
+def support_cases(network: Network, taught: Sequence[TaughtClass], names: Sequence[str]) -> Iterator[Case]:
+    """Every support image once: labelled pixels are true, the others are assumed to be what the model said before."""
+    seen: dict[str, Case] = {}
+    for one in taught:
+        label = names.index(one.name)
+        for example in one.examples:
+            labels = np.where(example.labels == VOID, VOID, np.where(example.labels == 1, label, BACKGROUND))
+            if example.sha256 in seen:
+                earlier = seen[example.sha256]
+                mine = example.labels == 1
+                earlier.truth[mine] = label
+                if earlier.assumed is not None:
+                    earlier.assumed[mine] = False
+                continue
+            features = network.features(example.levels)
+            truth = labels.astype(np.uint8)
+            seen[example.sha256] = Case(example.id, features, truth, truth == BACKGROUND, example.image)
+    yield from seen.values()

@@ -1,0 +1,40 @@
+"""Pack trained parts into a model folder with fp16 weights, as the embedded models are.
+
+    python -m gfss.tool.embed runs/pascal-lite0/all/base runs/pascal-lite0/all/pcn-1shot src/gfss/assets/voc20-lite0
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gfss.segmenter import Segmenter
+from gfss.tool.sources import join_training
+
+
+def pack(base: Path, method: Path | None, out: Path, *, half: bool = True, weights: Path | None = None) -> None:
+    """Write the model of a base model's folder and a calibrator's folder.
+
+    Args:
+        base: folder that ``gfss train base`` wrote.
+        method: folder that ``gfss train calibrator`` wrote; None for normalised score fusion alone.
+        out: the model folder.
+        half: keep the weights in fp16.
+        weights: file with the encoder's weights, where they do not come with a package.
+    """
+    Segmenter(join_training(base, method, weights), half=half).save(out)
+
+
+def main(
+    base: Annotated[Path, typer.Argument(help="Folder of the base model.")],
+    method: Annotated[Path, typer.Argument(help="Folder of the calibrator.")],
+    out: Annotated[Path, typer.Argument(help="Model folder to write.")],
+) -> None:
+    """Pack a base model and a calibrator into a model folder with fp16 weights."""
+    pack(base, method, out)
+
+
+if __name__ == "__main__":
+    typer.run(main)

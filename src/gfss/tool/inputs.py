@@ -1,0 +1,176 @@
+"""Images and masks as users have them: paths, folders, label files, arrays, PIL pictures."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.folder import IMAGE_SUFFIXES
+from gfss.data.labels import Labels, read_labels
+from gfss.data.labels.png import read_grey
+from gfss.data.pictures import read_image
+from gfss.errors import GfssError
+
+Picture: TypeAlias = str | Path | np.ndarray | Image.Image
+LABELME = "labelme"  # as a source of masks: the JSON files beside the images
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """An image (height, width, 3) uint8 and its mask (height, width) uint8: 1 the class, 0 the rest, 255 void."""
+
+    id: str
+    image: np.ndarray
+    mask: np.ndarray
+
+
+def as_image(source: Picture, name: str = "the image") -> np.ndarray:
+    """Any picture as (height, width, 3) uint8; files are read by :func:`gfss.data.pictures.read_image`.
+
+    Args:
+        source: a path, a PIL picture, or an array (height, width[, 1, 3 or 4]) of bytes, 16-bit values or [0, 1].
+        name: what to call it in an error.
+    """
+    if isinstance(source, str | Path):
+        return read_image(source)
+    if isinstance(source, Image.Image):
+        turned = ImageOps.exif_transpose(source)
+        plain = turned.mode in ("L", "RGB", "RGBA", "F") or turned.mode.startswith("I")
+        source = np.asarray(turned if plain else turned.convert("RGBA"))
+    values = np.asarray(source)
+    if values.ndim == 2:
+        values = values[..., None]
+    if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or 0 in values.shape:
+        raise GfssError(f"{name} has shape {np.shape(source)}; expected (height, width), (height, width, 3) or (..., 4)")
+    values = _as_bytes(values, name)
+    if values.shape[2] == 4:
+        opacity = values[..., 3:] / 255
+        values = np.round(values[..., :3] * opacity + 255 * (1 - opacity)).astype(np.uint8)
+    return np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values
+
+
+def image_id(source: Picture, number: int) -> str:
+    """A name for a picture: its file's, else its number."""
+    return Path(source).name if isinstance(source, str | Path) else f"image {number}"
+
+
+def find_images(sources: Iterable[str | Path]) -> list[Path]:
+    """Picture files of paths, folders and glob patterns, each once, in the order given."""
+    found: dict[Path, None] = {}
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            inside = [p for p in sorted(path.iterdir()) if p.suffix.lower() in IMAGE_SUFFIXES and p.name[0] != "."]
+        elif path.exists():
+            inside = [path]
+        else:
+            inside = [Path(name) for name in sorted(glob.glob(str(source)))]
+        if not inside:
+            raise GfssError(f"{source} leads to no picture; give an image, a folder of images or a pattern such as '*.jpg'")
+        found |= dict.fromkeys(inside)
+    return list(found)
+
+
+def labelled_images(
+    images: Picture | Sequence[Picture], masks: Picture | Sequence[Picture], name: str
+) -> list[Labelled]:
+    """Support images of a class from whatever the user has.
+
+    Args:
+        images: a picture or several; with one label source also a folder or several.
+        masks: one mask per image, or one label source: a folder, ``labelme``, a COCO ``.json`` or a CVAT ``.zip``.
+        name: the class; binary masks show it, other label files call it so.
+    """
+    pictures = _several(images)
+    if isinstance(masks, str | Path) and not _is_mask_file(masks):
+        return _from_source(pictures, masks, name)
+    given = _several(masks)
+    if len(pictures) != len(given):
+        raise GfssError(f"{len(pictures)} image(s) and {len(given)} mask(s) were given; each image needs one mask")
+    if not pictures:
+        raise GfssError(f"no image was given; at least one is needed to teach '{name}'")
+    ids = [image_id(picture, number) for number, picture in enumerate(pictures, start=1)]
+    read = [as_image(picture, name) for picture, name in zip(pictures, ids, strict=True)]
+    values = [_mask_values(mask, i) for mask, i in zip(given, ids, strict=True)]
+    for i, image, mask in zip(ids, read, values, strict=True):
+        if image.shape[:2] != mask.shape:
+            raise GfssError(
+                f"the mask of {i} is {mask.shape[1]} x {mask.shape[0]} but the image is "
+                f"{image.shape[1]} x {image.shape[0]}; they must have one size"
+            )
+    return [Labelled(i, image, mask) for i, image, mask in zip(ids, read, _binary(values, ids), strict=True)]
+
+
+def _from_source(pictures: Sequence[Picture], source: str | Path, name: str) -> list[Labelled]:
+    files = [Path(p) for p in pictures if isinstance(p, str | Path)]
+    if len(files) != len(pictures):
+        raise GfssError(f"labels in {source} go with image files; give paths instead of arrays, or one mask per image")
+    labels = _read_source(files, source, name)
+    return [Labelled(path.name, read_image(path), mask) for path, mask in labels.supports(name)]
+
+
+def _read_source(files: list[Path], source: str | Path, name: str) -> Labels:
+    if str(source) != LABELME:
+        return read_labels(Path(source), files, name)
+    if len(files) != 1 or not files[0].is_dir():
+        raise GfssError("labelme files lie beside the images; give the one folder that holds both as images")
+    return read_labels(files[0])
+
+
+def _is_mask_file(mask: str | Path) -> bool:
+    return Path(mask).is_file() and Path(mask).suffix.lower() in IMAGE_SUFFIXES
+
+
+def _several(items: Picture | Sequence[Picture]) -> list[Picture]:
+    single = isinstance(items, str | Path | Image.Image) or (isinstance(items, np.ndarray) and items.ndim < 4)
+    return [items] if single else list(items)  # type: ignore[list-item]
+
+
+def _mask_values(mask: Picture, name: str) -> np.ndarray:
+    if isinstance(mask, str | Path):
+        return read_grey(Path(mask))
+    values = np.asarray(mask)
+    if values.ndim != 2 or values.dtype.kind not in "bui" or values.size == 0 or values.min() < 0 or values.max() > VOID:
+        raise GfssError(f"the mask of {name} is no (height, width) array of values 0 to 255; give one value per pixel")
+    return values.astype(np.uint8)
+
+
+def _binary(masks: Sequence[np.ndarray], ids: Sequence[str]) -> list[np.ndarray]:
+    """Masks as 1, 0 and 255: the class is the one value besides 0; 255 is void only where another value occurs."""
+    found: dict[int, str] = {}
+    for mask, name in zip(masks, ids, strict=True):
+        for value in np.unique(mask):
+            found.setdefault(int(value), name)
+    values = [value for value in found if value not in (BACKGROUND, VOID)]
+    if len(values) > 1:
+        raise GfssError(
+            f"the mask of {found[values[1]]} has the values {values[0]} and {values[1]} beside 0; a mask of one class "
+            "has one value, or give the folder of the masks with a classes.txt"
+        )
+    table = np.zeros(256, dtype=np.uint8)
+    table[VOID] = VOID
+    table[values[0] if values else VOID] = 1
+    return [table[mask] for mask in masks]
+
+
+def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * 255
+    if values.dtype.kind in "ui":
+        top = 65535 if values.max(initial=0) > 255 else 255
+    elif values.dtype.kind == "f" and np.isfinite(values).all():
+        top = 1.0
+    else:
+        raise GfssError(f"{name} has values of type {values.dtype} or no numbers; give bytes, 16-bit values or [0, 1]")
+    if values.min() < 0 or values.max() > top:
+        raise GfssError(f"{name} has values from {values.min():g} to {values.max():g}; expected 0 to {top:g}")
+    return np.round(values * (255 / top)).astype(np.uint8)

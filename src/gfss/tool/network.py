@@ -1,0 +1,103 @@
+"""What runs in every model: encoder, pyramid head, novel classifier and calibrator in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gfss.data.transforms import to_tensor
+from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.encoders.base import Encoder
+from gfss.models.encoders.fuse import fused
+from gfss.models.fusion import normalised_score_fusion
+from gfss.models.novel import NovelClassifier, NovelOptions, novel_maps
+from gfss.models.pspnet import Features
+
+CHUNK = 16  # images that go through the head at once
+HALF_LIMIT = 65504  # largest value of fp16
+
+
+class Network(nn.Module):
+    """From square images to class scores; what was taught comes in as a novel classifier.
+
+    Features are rounded to fp16 where the evaluation harness keeps them in fp16, so that both give the same figures.
+
+    Args:
+        base: the base model.
+        calibrator: None leaves normalised score fusion as it is.
+        options: how novel classifiers are fitted.
+    """
+
+    def __init__(self, base: BaseModel, calibrator: Calibrator | None, options: NovelOptions) -> None:
+        super().__init__()
+        self.base = base
+        self.calibrator = calibrator
+        self.options = options
+        self.requires_grad_(False).eval()
+
+    @property
+    def card(self) -> BaseCard:
+        """What the base model is."""
+        return self.base.card
+
+    @property
+    def size(self) -> int:
+        """Side of the square input."""
+        return self.base.card.size
+
+    @property
+    def base_rows(self) -> Tensor:
+        """Rows of the base classifier, (base + 1, channels)."""
+        return self.base.head.classifier.weight.detach()[:, :, 0, 0]
+
+    @cached_property
+    def _fast(self) -> Encoder:
+        return fused(self.base.encoder)
+
+    @torch.inference_mode()
+    def levels(self, square: np.ndarray) -> dict[str, Tensor]:
+        """Encoder levels that the head reads, of a square image (size, size, 3): name -> (1, channels, h, w) fp16."""
+        maps = self._fast(to_tensor(square[None]).contiguous(memory_format=torch.channels_last))
+        return {
+            name: maps[name].clamp(-HALF_LIMIT, HALF_LIMIT).half().contiguous() for name in self.base.head.channels
+        }
+
+    @torch.inference_mode()
+    def features(self, levels: Mapping[str, Tensor]) -> Features:
+        """Everything the head says of encoder levels."""
+        computed = self.base.head({name: level.float() for name, level in levels.items()})
+        return computed.map(lambda tensor: tensor.half().float())
+
+    def scores(self, features: Features, classifier: NovelClassifier | None) -> Tensor:
+        """Logits (batch, background + base + taught, h, w): the largest wins, the softmax are probabilities."""
+        if classifier is None:
+            return features.base
+        fusion = normalised_score_fusion(features.base, classifier.logits(novel_maps(features, self.options)))
+        if self.calibrator is None:
+            return fusion * (CalibratorOptions.scale or 1.0)  # what a calibrator starts from
+        return self.calibrator(fusion, features, taught_classes(classifier))
+
+    @torch.inference_mode()
+    def score_map(self, square: np.ndarray, classifier: NovelClassifier | None, bias: float = 0.0) -> Tensor:
+        """Logits (classes, h, w) of a square image, taught classes moved by ``bias``."""
+        scores = self.scores(self.features(self.levels(square)), classifier)[0]
+        return with_bias(scores, classifier, bias)
+
+
+def taught_classes(classifier: NovelClassifier | None) -> int:
+    """How many classes a novel classifier adds."""
+    return 0 if classifier is None else classifier.second.shape[1] - 1
+
+
+def with_bias(scores: Tensor, classifier: NovelClassifier | None, bias: float) -> Tensor:
+    """Scores (classes, h, w) with ``bias`` added to those of taught classes."""
+    taught = taught_classes(classifier)
+    if not bias or not taught:
+        return scores
+    known = scores.shape[0] - taught
+    return torch.cat([scores[:known], scores[known:] + bias])

@@ -1,0 +1,85 @@
+"""Where models come from: embedded in the package, saved folders, folders that ``gfss train`` wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gfss.errors import GfssError, unknown
+from gfss.methods import Context, build_method
+from gfss.methods.fitted import Calibrated, NormalisedScoreFusion
+from gfss.models.base_model import BaseModel
+from gfss.models.calibrator import Calibrator
+from gfss.models.novel import NovelOptions
+from gfss.tool.model_folder import is_model
+from gfss.tool.network import Network
+from gfss.training.base import load_base
+from gfss.training.checkpoint import has_checkpoint, load_checkpoint
+from gfss.training.trained import load_method
+
+ASSETS = Path(__file__).resolve().parents[1] / "assets"
+
+
+def embedded_models() -> list[str]:
+    """Names of the models inside the package."""
+    return sorted(path.name for path in ASSETS.glob("*") if is_model(path))
+
+
+def find_model(name: str | Path) -> Path:
+    """The folder of a model: a path, or a name of an embedded one."""
+    path = Path(name)
+    if is_model(path) or has_training(path):
+        return path
+    if str(name) in embedded_models():
+        return ASSETS / str(name)
+    if path.exists():
+        raise GfssError(
+            f"{name} is no model; expected a folder written by gfss teach or gfss train, "
+            f"or the name of an embedded model ({', '.join(embedded_models()) or 'none'})"
+        )
+    raise unknown("model", name, embedded_models())
+
+
+def is_embedded(name: str | Path) -> bool:
+    """Whether a name means a model inside the package."""
+    return find_model(name).parent == ASSETS
+
+
+def has_training(folder: Path) -> bool:
+    """Whether a folder is a fold, a base model or a method that ``gfss train`` wrote."""
+    return has_checkpoint(folder / "base", "base") or has_checkpoint(folder, "base") or has_checkpoint(folder, "method")
+
+
+def read_training(folder: Path, weights: Path | None = None) -> Network:
+    """The network of trained parts: base model and calibrator (normalised score fusion alone without one).
+
+    Args:
+        folder: of a fold (its ``pcn`` with the fewest shots is taken), of a base model, or of one trained method.
+        weights: file with the encoder's weights, where they do not come with a package.
+    """
+    if has_checkpoint(folder, "method"):
+        return join_training(folder.parent / "base", folder, weights)
+    if has_checkpoint(folder, "base"):
+        return join_training(folder, None, weights)
+    methods = [path for path in folder.glob("pcn-*shot") if has_checkpoint(path, "method")]
+    return join_training(folder / "base", min(methods, key=_shots, default=None), weights)
+
+
+def join_training(base: Path, method: Path | None, weights: Path | None = None) -> Network:
+    """The network of a base model's folder and a calibrator's."""
+    model = load_base(base, weights=weights)
+    return Network(model, read_calibrator(method, model) if method else None, NovelOptions())
+
+
+def read_calibrator(folder: Path, model: BaseModel) -> Calibrator:
+    """The calibrator that ``gfss train calibrator`` wrote."""
+    name = str(load_checkpoint(folder, "method")[1].get("method"))
+    side = model.encoder.map_size(model.card.size)
+    method = build_method(name, Context(model, (side, side)))
+    if not isinstance(method, Calibrated) or type(method.inner) is not NormalisedScoreFusion:
+        raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn")
+    load_method(folder, method, model.card)
+    return method.calibrator
+
+
+def _shots(folder: Path) -> int:
+    return int(folder.name.removeprefix("pcn-").removesuffix("shot"))

@@ -1,0 +1,287 @@
+"""Stage 1: train the pyramid head and base classifier (and the encoder, in the paper's recipe)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gfss.data.catalog import VOID, Fold
+from gfss.data.dataset import Dataset
+from gfss.data.transforms import square_image, square_label, to_tensor
+from gfss.errors import GfssError
+from gfss.evaluation.metrics import image_counts
+from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.encoders import build_encoder
+from gfss.models.encoders.base import Encoder
+from gfss.models.maps import class_map, upsample
+from gfss.models.pspnet import PyramidHead
+from gfss.progress import track
+from gfss.training.bank import Bank
+from gfss.training.checkpoint import load_checkpoint, save_checkpoint
+from gfss.training.loop import Schedule, Step, finish, train
+from gfss.training.parallel import Workers
+
+STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features
+
+
+@dataclass(frozen=True)
+class BaseOptions:
+    """Options of stage 1; the defaults are the frozen recipe, :data:`PAPER` is the paper's.
+
+    Attributes:
+        levels: encoder levels that enter the pyramid.
+        pyramid: channels of each pyramid branch.
+        width: channels of the bottleneck.
+        separable: depthwise bottleneck.
+        dropout: channel dropout before the classifier.
+        epochs: passes over the training images.
+        batch: images per iteration (over all processes).
+        rate: initial learning rate.
+        optimiser: ``sgd`` or ``adamw``.
+        weight_decay: weight decay.
+        smoothing: label smoothing.
+        flip: random horizontal flips (of maps when the encoder is frozen).
+        flip_vertical: random vertical flips.
+        label_stride: the loss is taken at every so many pixels.
+        train_encoder: train the encoder too.
+        frozen_until: train the encoder's stages after this level, starting from the level in the bank.
+    """
+
+    levels: tuple[str, ...] = ("layer3", "layer4")
+    pyramid: int = 64
+    width: int = 256
+    separable: bool = True
+    dropout: float = 0.1
+    epochs: int = 8
+    batch: int = 16
+    rate: float = 1e-3
+    optimiser: Literal["sgd", "adamw"] = "adamw"
+    weight_decay: float = 1e-2
+    smoothing: float = 0.0
+    flip: bool = True
+    flip_vertical: bool = False
+    label_stride: int = 4
+    train_encoder: bool = False
+    frozen_until: str = ""
+
+    @property
+    def changes_encoder(self) -> bool:
+        """Whether the encoder's weights after training are not the pretrained ones."""
+        return self.train_encoder or bool(self.frozen_until)
+
+
+PAPER = BaseOptions(
+    levels=("layer4",),
+    pyramid=512,
+    width=512,
+    separable=False,
+    epochs=100,
+    batch=12,
+    rate=2.5e-3,
+    optimiser="sgd",
+    weight_decay=1e-4,
+    flip_vertical=True,
+    label_stride=1,
+    train_encoder=True,
+)
+
+
+def training_images(dataset: Dataset, fold: Fold) -> np.ndarray:
+    """Images with at least one base class; those that also show novel classes stay (their pixels are void)."""
+    chosen = np.flatnonzero(dataset.members[:, list(fold.base)].any(axis=1))
+    if len(chosen) == 0:
+        raise GfssError(f"{dataset.name} has no image of a base class to train on")
+    return chosen
+
+
+def batch_images(images: np.ndarray, batch: int, seed: int, number: int) -> list[int]:
+    """Images of iteration ``number``: every epoch a new order, its incomplete last batch left out."""
+    per_epoch = max(1, len(images) // batch)
+    epoch, place = divmod(number, per_epoch)
+    order = np.random.default_rng((seed, epoch)).permutation(images)
+    return [int(i) for i in order[place * batch : (place + 1) * batch]]
+
+
+def flips(seed: int, number: int, count: int, options: BaseOptions) -> np.ndarray:
+    """Which samples of an iteration are mirrored, (count, 2) bool: left-right, up-down."""
+    draws = np.random.default_rng((seed, number, 1)).random((count, 2)) < 0.5
+    return draws & np.array([options.flip, options.flip_vertical])
+
+
+def pixel_loss(base: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Cross entropy at label resolution as (sum, number of pixels); void ignored.
+
+    Args:
+        base: logits (batch, classes, h, w).
+        labels: (batch, height, width).
+    """
+    logits = upsample(base, (labels.shape[-2], labels.shape[-1]))
+    target = labels.long()
+    total = F.cross_entropy(logits, target, ignore_index=VOID, reduction="sum", label_smoothing=smoothing)
+    return total, (target != VOID).sum()
+
+
+def train_base(
+    dataset: Dataset,
+    fold: Fold,
+    encoder: Encoder,
+    encoder_name: str,
+    options: BaseOptions,
+    *,
+    size: int,
+    fold_number: int | None = None,
+    bank: Bank | None = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    resume: bool = False,
+    workers: Workers | None = None,
+) -> BaseModel:
+    """Train a base model on the base classes of a fold.
+
+    Args:
+        bank: features of ``dataset``; needed unless the encoder is trained too.
+    """
+    if bank is None and not options.train_encoder:
+        raise GfssError("a frozen encoder is read from a feature bank; give its bank or train the encoder too")
+    torch.manual_seed(seed)
+    channels = {name: encoder.channels[name] for name in options.levels}
+    head = PyramidHead(channels, len(fold.base) + 1, options.pyramid, options.width, options.separable, options.dropout)
+    card = BaseCard(
+        encoder=encoder_name,
+        output_stride=encoder.stride,
+        encoder_hash=encoder.weights_hash(),
+        trained_encoder=options.changes_encoder,
+        size=size,
+        classes=tuple(dataset.classes[c - 1] for c in fold.base),
+        novel=tuple(dataset.classes[c - 1] for c in fold.novel),
+        data=dataset.name.rsplit(" ", 1)[0],
+        fold=fold_number,
+        training={**asdict(options), "seed": seed},
+    )
+    model = BaseModel(encoder, head, card)
+    model.freeze(keep=lambda name: options.train_encoder or name.startswith("head."))
+    tail = encoder.stages_after(options.frozen_until) if options.frozen_until else []
+    for stage in tail:
+        stage.requires_grad_(True)
+    images = training_images(dataset, fold)
+    table = fold.label_table()
+    stride = options.label_stride
+
+    def from_bank(chosen: Sequence[int], mirrored: np.ndarray) -> tuple[Tensor, Tensor]:
+        assert bank is not None
+        levels = bank.features(chosen)
+        labels = bank.labels(chosen, table, stride)
+        for axis, which in ((-1, mirrored[:, 0]), (-2, mirrored[:, 1])):
+            rows = torch.from_numpy(np.flatnonzero(which))
+            labels[rows] = labels[rows].flip(axis)
+            for level in levels.values():
+                level[rows] = level[rows].flip(axis)
+        if options.frozen_until:
+            levels = encoder.levels_from(options.frozen_until, levels[options.frozen_until])
+        return head(levels).base, labels
+
+    def from_images(chosen: Sequence[int], mirrored: np.ndarray) -> tuple[Tensor, Tensor]:
+        pixels: list[np.ndarray] = []
+        labels: list[np.ndarray] = []
+        for i, (across, down) in zip(chosen, mirrored, strict=True):
+            steps = (slice(None, None, -1 if down else 1), slice(None, None, -1 if across else 1))
+            pixels.append(square_image(dataset.image(i)[steps], size))
+            labels.append(table[square_label(dataset.mask(i)[steps], size)][::stride, ::stride])
+        return model(to_tensor(np.stack(pixels))).base, torch.from_numpy(np.stack(labels))
+
+    frozen_bank = None if options.train_encoder else bank
+    forward = from_images if frozen_bank is None else from_bank
+    if frozen_bank is not None:
+        sample = np.random.default_rng(seed).choice(images, min(STATISTICS_IMAGES, len(images)), replace=False)
+        head.standardise(frozen_bank.features(sample.tolist()))
+        trained = nn.ModuleList([head, *tail])
+    else:
+        trained = model
+
+    def loss(step: Step) -> tuple[Tensor, Tensor]:
+        chosen = batch_images(images, options.batch, seed, step.number)
+        mirrored = flips(seed, step.number, len(chosen), options)
+        base, labels = forward(step.share(chosen), mirrored[step.rank :: step.world])
+        return pixel_loss(base, labels, options.smoothing)
+
+    iterations = options.epochs * max(1, len(images) // options.batch)
+    train(
+        trained,
+        loss,
+        Schedule(iterations, options.rate, options.optimiser, options.weight_decay),
+        seed=seed,
+        folder=folder,
+        resume=resume,
+        workers=workers,
+        name=f"base model on {card.data}",
+        describe=lambda number: (
+            "images " + ", ".join(dataset.ids[i] for i in batch_images(images, options.batch, seed, number))
+        ),
+    )
+    model.freeze()
+    model.eval()
+    if options.changes_encoder:
+        model.card = replace(card, encoder_hash=encoder.weights_hash())
+    if folder and (workers is None or workers.rank == 0):
+        save_base(folder, model)
+        finish(folder)
+    return model
+
+
+def save_base(folder: Path, model: BaseModel) -> None:
+    """Write a base model; a frozen encoder's weights are not copied, only their hash."""
+    parts = (
+        model.state_dict()
+        if model.card.trained_encoder
+        else {f"head.{k}": v for k, v in model.head.state_dict().items()}
+    )
+    save_checkpoint(folder, parts, {"card": model.card.as_json(), "head": model.head.config}, "base")
+
+
+def load_base(folder: Path, encoder: Encoder | None = None, weights: Path | None = None) -> BaseModel:
+    """Read a base model back.
+
+    Args:
+        encoder: the frozen encoder, if it is at hand already.
+        weights: file with the encoder's pretrained weights, where they do not come with a package.
+    """
+    tensors, about = load_checkpoint(folder, "base")
+    card = BaseCard.from_json(about["card"])
+    encoder = encoder or build_encoder(card.encoder, weights, card.output_stride, pretrained=not card.trained_encoder)
+    head = PyramidHead(**about["head"])
+    model = BaseModel(encoder, head, card)
+    if card.trained_encoder:
+        model.load_state_dict(tensors)
+    else:
+        head.load_state_dict({k.removeprefix("head."): v for k, v in tensors.items()})
+        if encoder.weights_hash() != card.encoder_hash:
+            raise GfssError(
+                f"the base model in {folder} was trained on encoder weights {card.encoder_hash}, but the weights of "
+                f"{card.encoder} at hand are {encoder.weights_hash()}; give the matching file with --encoder-weights"
+            )
+    model.freeze()
+    return model.eval()
+
+
+def base_miou(model: BaseModel, bank: Bank, dataset: Dataset, fold: Fold) -> dict[str, float]:
+    """Accumulated IoU of the base classifier over a split: per class in percent, and ``base`` (no background)."""
+    table = fold.label_table()
+    classes = len(fold.base) + 1
+    counts = torch.zeros(classes, 3, dtype=torch.int64)
+    size = (bank.size, bank.size)
+    for start in track(range(0, bank.count, 16), f"base classes of {dataset.name}", total=-(-bank.count // 16)):
+        chosen = range(start, min(start + 16, bank.count))
+        with torch.no_grad():
+            predicted = class_map(model.head(bank.features(chosen)).base, size)
+        counts += image_counts(predicted, bank.labels(chosen, table), classes).sum(dim=0)
+    union = (counts[:, 1] + counts[:, 2] - counts[:, 0]).clamp_min(1)
+    iou = (100 * counts[:, 0] / union).tolist()
+    names = ["background", *model.card.classes]
+    return {"base": float(np.mean(iou[1:])), **dict(zip(names, iou, strict=True))}

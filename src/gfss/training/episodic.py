@@ -1,0 +1,224 @@
+"""Stage 2: train a calibrator, or any method, on episodes with fake novel classes.
+
+Fitting the fake novel classifiers is what costs time, so a calibrator can be trained on a fixed number of episodes
+that are played once: their fused score maps are kept on disk, and each iteration draws new pairs of their queries. The
+paper's way, fresh episodes in every iteration, is ``episodes=None``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfss.data.episodes import Task
+from gfss.errors import GfssError
+from gfss.files import cache_folder, write_atomically
+from gfss.methods.base import Method
+from gfss.methods.fitted import Calibrated, calibration_loss
+from gfss.models.calibrator import Calibrator
+from gfss.models.pspnet import Features, concatenate
+from gfss.progress import track
+from gfss.training.loop import Schedule, Step, train
+from gfss.training.parallel import Workers
+from gfss.training.source import EpisodeSource
+
+CHUNK = 20  # played episodes per file
+
+
+@dataclass(frozen=True)
+class EpisodicOptions:
+    """How to train on episodes; :data:`PAPER` is the paper's way.
+
+    Attributes:
+        shots: supports per fake novel class.
+        iterations: optimiser steps.
+        batch: episodes per iteration.
+        episodes: how many different episodes are played; None plays fresh ones in every iteration.
+        pairs: query pairs (fake novel image, base image) of a kept episode; one of them is used at a time.
+        rate: initial learning rate.
+        optimiser: ``sgd`` or ``adamw``.
+        weight_decay: weight decay.
+        label_stride: the loss is taken at every so many pixels.
+        seed: of episodes and batches.
+    """
+
+    shots: int = 1
+    iterations: int = 2000
+    batch: int = 8
+    episodes: int | None = 1200
+    pairs: int = 4
+    rate: float = 1e-3
+    optimiser: Literal["sgd", "adamw"] = "adamw"
+    weight_decay: float = 1e-4
+    label_stride: int = 4
+    seed: int = 0
+
+    def schedule(self) -> Schedule:
+        """The optimiser's part."""
+        return Schedule(self.iterations, self.rate, self.optimiser, self.weight_decay)
+
+
+PAPER = EpisodicOptions(iterations=10_000, episodes=None, rate=1e-2, optimiser="sgd", label_stride=1)
+
+
+@dataclass
+class PlayedEpisodes:
+    """Episodes played by a method: the score maps of their queries, kept on disk in fp16.
+
+    Attributes:
+        method: whose scores enter its calibrator.
+        key: what the maps depend on besides the options (base model, method); names the folder.
+    """
+
+    method: Calibrated
+    source: EpisodeSource
+    options: EpisodicOptions
+    key: str
+
+    def __post_init__(self) -> None:
+        count = self.options.episodes
+        if count is None:
+            raise GfssError("fresh episodes are not kept; give a number of episodes")
+        parts = [self.key, self.source.dataset.fingerprint, self.source.fakes, self.source.fold, count]
+        parts += [self.options.shots, self.options.pairs, self.options.seed]
+        name = hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
+        self.folder = cache_folder("episodes") / name
+        self.count = count
+        self._chunks: dict[int, np.ndarray] = {}
+
+    def play(self) -> None:
+        """Play every episode that is not on disk yet."""
+        chunks = range(-(-self.count // CHUNK))
+        todo = [c for c in chunks if not self._path(c).exists()]
+        done = len(chunks) - len(todo)
+        for chunk in track(todo, f"playing {self.count} episodes", total=len(chunks), start=done):
+            maps = [self._play(i) for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, self.count))]
+            with write_atomically(self._path(chunk)) as file:
+                np.save(file, torch.stack(maps).half().numpy())
+
+    def draw(self, i: int) -> Task:
+        """Images of episode ``i``."""
+        return self.source.draw(self.options.seed, i, self.options.shots, 1, self.options.pairs)
+
+    def fused(self, i: int, pair: int) -> Tensor:
+        """Fused scores of both queries of a pair, (2, classes, h, w)."""
+        chunk = i // CHUNK
+        if chunk not in self._chunks:
+            self._chunks[chunk] = np.load(self._path(chunk), mmap_mode="r")
+        return torch.from_numpy(self._chunks[chunk][i % CHUNK, 2 * pair : 2 * pair + 2].astype(np.float32))
+
+    def _play(self, i: int) -> Tensor:
+        drawn = self.draw(i)
+        fold = self.source.episode_fold(drawn)
+        with torch.no_grad():
+            self.method.learn(self.source.support(drawn, fold))
+            return self.method.fused(self.source.query_features(drawn.queries, fold))
+
+    def _path(self, chunk: int) -> Path:
+        return self.folder / f"{chunk:05d}.npy"
+
+
+def train_calibrator(
+    method: Calibrated,
+    source: EpisodeSource,
+    options: EpisodicOptions,
+    *,
+    key: str,
+    folder: Path | None = None,
+    resume: bool = False,
+    workers: Workers | None = None,
+) -> list[float]:
+    """Train the calibrator of a method; the method is ready afterwards.
+
+    Args:
+        key: hash of what the score maps depend on; see :class:`PlayedEpisodes`.
+
+    Returns:
+        The loss of every iteration.
+    """
+    workers = workers or Workers()
+    if options.episodes is None:
+        losses = train_method(method, source, options, folder=folder, resume=resume, workers=workers)
+    else:
+        played = PlayedEpisodes(method, source, options, key)
+        if workers.rank == 0:
+            played.play()
+        workers.wait()
+        losses = train(
+            method.calibrator,
+            lambda step: _played_loss(method.calibrator, played, source, options, step),
+            options.schedule(),
+            seed=options.seed,
+            folder=folder,
+            resume=resume,
+            workers=workers,
+            name="calibrator",
+        )
+    method.calibrator.requires_grad_(False)
+    method.trained = True
+    return losses
+
+
+def _played_loss(
+    calibrator: Calibrator, played: PlayedEpisodes, source: EpisodeSource, options: EpisodicOptions, step: Step
+) -> tuple[Tensor, Tensor]:
+    """Loss of an iteration: a batch of pairs of kept episodes."""
+    rng = np.random.default_rng((7, options.seed, step.number))
+    episodes = rng.choice(played.count, size=options.batch, replace=played.count < options.batch)
+    pairs = rng.integers(options.pairs, size=options.batch)
+    parts: list[Features] = []
+    fused: list[Tensor] = []
+    labels: list[Tensor] = []
+    for i, pair in step.share(list(zip(episodes.tolist(), pairs.tolist(), strict=True))):
+        drawn = played.draw(i)
+        fold = source.episode_fold(drawn)
+        images = drawn.queries[2 * pair : 2 * pair + 2]
+        parts.append(source.query_features(images, fold))
+        fused.append(played.fused(i, pair))
+        labels.append(source.store.bank.labels(images, fold.label_table(drawn.novel), options.label_stride))
+    features = concatenate(parts)
+    scores = calibrator(torch.cat(fused), features, 1)
+    return calibration_loss(scores, torch.cat(labels))
+
+
+def train_method(
+    method: Method,
+    source: EpisodeSource,
+    options: EpisodicOptions,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    workers: Workers | None = None,
+) -> list[float]:
+    """Train a method's module on fresh episodes; the method is ready afterwards."""
+    if method.module is None:
+        raise GfssError(f"method '{method.name}' has nothing to train")
+
+    def loss(step: Step) -> tuple[Tensor, Tensor]:
+        numbers = range(step.number * options.batch, (step.number + 1) * options.batch)
+        total, count = torch.zeros(()), torch.zeros(())
+        for i in step.share(numbers):
+            part, pixels = method.loss(source.episode(options.seed, i, options.shots, stride=options.label_stride))
+            total, count = total + part, count + pixels
+        return total, count
+
+    losses = train(
+        method.module,
+        loss,
+        options.schedule(),
+        seed=options.seed,
+        folder=folder,
+        resume=resume,
+        workers=workers,
+        name=method.name,
+        describe=lambda number: f"episodes {number * options.batch} and following",
+    )
+    method.module.requires_grad_(False)
+    method.trained = True
+    return losses

@@ -1,0 +1,189 @@
+"""The one training loop: stage 1, the calibrator and the trained methods all run through it.
+
+Everything an iteration does is a function of its number: which samples, which random numbers. So a
+resumed run equals an uninterrupted one, and several processes equal one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from gfss.errors import GfssError, unknown
+from gfss.progress import Bar
+from gfss.training.checkpoint import (
+    has_checkpoint,
+    load_checkpoint,
+    optimiser_tensors,
+    restore_optimiser,
+    save_checkpoint,
+)
+from gfss.training.parallel import Workers, synchronise_batch_norm
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+SAVE_EVERY = 200  # iterations between checkpoints
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How to optimise; the defaults are the paper's.
+
+    Attributes:
+        iterations: number of steps.
+        rate: initial learning rate.
+        optimiser: ``sgd`` (nesterov momentum 0.9) or ``adamw``.
+        weight_decay: weight decay.
+        final_rate: learning rate at the end of the cosine.
+        warmup: iterations of linear growth before the cosine.
+    """
+
+    iterations: int
+    rate: float = 2.5e-3
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    weight_decay: float = 1e-4
+    final_rate: float = 1e-6
+    warmup: int = 0
+
+    def rate_at(self, iteration: int) -> float:
+        """Cosine from ``rate`` to ``final_rate``, per iteration, after the warm-up."""
+        if iteration < self.warmup:
+            return self.rate * (iteration + 1) / self.warmup
+        done = (iteration - self.warmup) / max(1, self.iterations - self.warmup)
+        return self.final_rate + (self.rate - self.final_rate) * 0.5 * (1 + math.cos(math.pi * done))
+
+    def make(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        """A fresh optimiser."""
+        if self.optimiser == "sgd":
+            return torch.optim.SGD(parameters, self.rate, momentum=0.9, nesterov=True, weight_decay=self.weight_decay)
+        if self.optimiser == "adamw":
+            return torch.optim.AdamW(parameters, self.rate, weight_decay=self.weight_decay)
+        raise unknown("optimiser", self.optimiser, ("sgd", "adamw"))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration as a loss function sees it.
+
+    Attributes:
+        number: iteration, from 0.
+        rank: this process.
+        world: number of processes; process ``rank`` takes samples rank, rank + world, ...
+    """
+
+    number: int
+    rank: int = 0
+    world: int = 1
+
+    def share(self, samples: Sequence[Any]) -> list[Any]:
+        """This process's part of the samples of an iteration."""
+        return list(samples)[self.rank :: self.world]
+
+
+Loss = Callable[[Step], tuple[Tensor, Tensor]]
+"""The loss of an iteration as (sum over pixels, number of pixels) of this process's samples."""
+
+
+def train(
+    module: nn.Module,
+    loss: Loss,
+    schedule: Schedule,
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    resume: bool = False,
+    workers: Workers | None = None,
+    name: str = "training",
+    describe: Callable[[int], str] = lambda number: "",
+) -> list[float]:
+    """Optimise the parameters of ``module`` that require gradients.
+
+    Args:
+        module: what to train; left in evaluation mode.
+        loss: loss of one iteration.
+        folder: where checkpoints and TensorBoard scalars go; none if left out.
+        resume: continue from the checkpoint in ``folder``.
+        workers: processes that train together.
+        describe: images of an iteration, for the message about a loss that is not a number.
+
+    Returns:
+        The loss of every iteration of this call.
+    """
+    workers = workers or Workers()
+    if workers.world > 1:
+        synchronise_batch_norm(module)
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    optimiser = schedule.make(parameters)
+    start = _resume(folder, module, optimiser, schedule) if resume and folder and has_checkpoint(folder, "train") else 0
+    writer = _writer(folder) if folder and workers.rank == 0 else None
+    losses: list[float] = []
+    module.train()
+    with Bar(name, schedule.iterations, start) as bar:
+        for number in range(start, schedule.iterations):
+            rate = schedule.rate_at(number)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            torch.manual_seed((seed << 32) + number)  # dropout of this iteration, whatever came before
+            total, count = loss(Step(number, workers.rank, workers.world))
+            count = workers.sum(count.detach().float()).clamp_min(1)
+            optimiser.zero_grad(set_to_none=True)
+            (total / count).backward()
+            value = float(workers.sum(total.detach()) / count)
+            if not math.isfinite(value):
+                raise GfssError(
+                    f"the loss became {value} at iteration {number} (learning rate {rate:.2g}"
+                    f"{', ' + text if (text := describe(number)) else ''}); lower the learning rate or look at these images"
+                )
+            workers.sum_gradients(parameters)
+            optimiser.step()
+            losses.append(value)
+            bar.advance(loss=value)
+            if writer and number % 10 == 0:
+                writer.add_scalar("loss", value, number)
+                writer.add_scalar("learning rate", rate, number)
+            if folder and workers.rank == 0 and (number + 1) % SAVE_EVERY == 0 and number + 1 < schedule.iterations:
+                _save(folder, module, optimiser, schedule, number + 1)
+    if writer:
+        writer.close()
+    module.eval()
+    return losses
+
+
+def _save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, schedule: Schedule, done: int) -> None:
+    tensors = {f"module.{k}": v for k, v in module.state_dict().items()}
+    tensors |= {f"optimiser.{k}": v for k, v in optimiser_tensors(optimiser).items()}
+    save_checkpoint(folder, tensors, {"iteration": done, "schedule": asdict(schedule)}, "train")
+
+
+def _resume(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, schedule: Schedule) -> int:
+    tensors, about = load_checkpoint(folder, "train")
+    if about["schedule"] != asdict(schedule):
+        raise GfssError(
+            f"{folder} holds an unfinished run with another schedule ({about['schedule']}); "
+            "give the same options, or another folder, or leave out --resume"
+        )
+    module.load_state_dict({k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")})
+    restore_optimiser(
+        optimiser, {k.removeprefix("optimiser."): v for k, v in tensors.items() if k.startswith("optimiser.")}
+    )
+    return int(about["iteration"])
+
+
+def _writer(folder: Path) -> SummaryWriter:
+    from torch.utils.tensorboard import SummaryWriter  # slow to import, and only needed here
+
+    return SummaryWriter(str(folder / "tensorboard"))
+
+
+def finish(folder: Path) -> None:
+    """Remove the intermediate checkpoint of a run that is complete."""
+    for path in folder.glob("train*"):
+        if path.suffix in (".json", ".safetensors"):
+            path.unlink()

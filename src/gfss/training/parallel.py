@@ -1,0 +1,101 @@
+"""Several processes training as one: sums over processes, and batch norm over the whole batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The processes of a run; one if not started by ``torchrun``."""
+
+    rank: int = 0
+    world: int = 1
+    device: torch.device = torch.device("cpu")
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Sum of a tensor over all processes."""
+        if self.world > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+        return value
+
+    def wait(self) -> None:
+        """Until all processes have come here."""
+        if self.world > 1:
+            dist.barrier()
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Add up the gradients of all processes in one exchange."""
+        if self.world == 1:
+            return
+        grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
+        flat = torch.cat([g.reshape(-1) for g in grads])
+        dist.all_reduce(flat)
+        for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+            parameter.grad = part.view_as(parameter)
+
+
+def start_workers() -> Workers:
+    """Join the other processes if ``torchrun`` started this one (Fabric sets up device and back end)."""
+    from lightning_fabric import Fabric  # slow to import, and only needed for training
+
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        return Workers(device=Fabric(accelerator="auto", devices=1).device)
+    fabric = Fabric(accelerator="auto", devices=int(os.environ.get("LOCAL_WORLD_SIZE", world)), strategy="ddp")
+    fabric.launch()
+    return Workers(fabric.global_rank, fabric.world_size, fabric.device)
+
+
+class SynchronisedBatchNorm(nn.BatchNorm2d):
+    """Batch norm whose statistics are those of all processes' samples together, on any device."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        count = torch.full((1,), float(input.numel() / input.shape[1]), device=input.device)
+        sums = torch.cat([input.sum(dim=(0, 2, 3)), (input * input).sum(dim=(0, 2, 3)), count])
+        sums = _SumOverProcesses.apply(sums)
+        width = self.num_features
+        total = sums[-1].detach()
+        mean = sums[:width] / total
+        variance = sums[width : 2 * width] / total - mean * mean
+        if self.running_mean is not None and self.running_var is not None and self.momentum is not None:
+            with torch.no_grad():
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(variance * total / (total - 1).clamp_min(1), self.momentum)
+                if self.num_batches_tracked is not None:
+                    self.num_batches_tracked.add_(1)
+        shape = (1, width, 1, 1)
+        scale = self.weight * torch.rsqrt(variance.clamp_min(0) + self.eps)
+        return input * scale.view(shape) + (self.bias - mean * scale).view(shape)
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """all_reduce whose gradient is all_reduce."""
+
+    @staticmethod
+    def forward(ctx: object, value: Tensor) -> Tensor:  # type: ignore[override]
+        value = value.clone()
+        dist.all_reduce(value)
+        return value
+
+    @staticmethod
+    def backward(ctx: object, grad: Tensor) -> Tensor:  # type: ignore[override]
+        grad = grad.contiguous().clone()
+        dist.all_reduce(grad)
+        return grad
+
+
+def synchronise_batch_norm(module: nn.Module) -> None:
+    """Turn every batch norm of a module into the synchronised one, in place."""
+    for child in module.modules():
+        if type(child) is nn.BatchNorm2d:
+            child.__class__ = SynchronisedBatchNorm

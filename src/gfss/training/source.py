@@ -1,0 +1,112 @@
+"""Where episodes and tasks come from: indices become features and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gfss.data.catalog import Fold
+from gfss.data.dataset import Dataset
+from gfss.data.episodes import Task, episode
+from gfss.methods.base import Episode, Query, Support
+from gfss.models.base_model import BaseModel
+from gfss.models.pspnet import Features, concatenate
+from gfss.training.bank import Bank
+
+CHUNK = 16  # images that go through the pyramid head at once
+
+
+@dataclass
+class FeatureStore:
+    """Features of a split under a base model: encoder levels from the bank, the head's part kept in memory.
+
+    Attributes:
+        keep: keep the head's outputs of every image (fp16) once computed; for sets that are read many times.
+    """
+
+    model: BaseModel
+    bank: Bank
+    keep: bool = False
+    _kept: dict[int, Features] = field(default_factory=dict)
+
+    @torch.no_grad()
+    def features(self, images: Sequence[int]) -> Features:
+        """Features of some images."""
+        if not self.keep:
+            parts = [images[i : i + CHUNK] for i in range(0, len(images), CHUNK)]
+            return concatenate([self.model.head(self.bank.features(part)) for part in parts])
+        missing = sorted({i for i in images if i not in self._kept})
+        for start in range(0, len(missing), CHUNK):
+            part = missing[start : start + CHUNK]
+            computed = self.model.head(self.bank.features(part)).map(lambda tensor: tensor.half())
+            for place, image in enumerate(part):
+                self._kept[image] = computed[place : place + 1].map(torch.clone)
+        return concatenate([self._kept[i] for i in images]).map(lambda tensor: tensor.float())
+
+
+@dataclass
+class EpisodeSource:
+    """Training episodes with fake novel classes, and test tasks with true ones.
+
+    Attributes:
+        fakes: base classes that may play the novel class in episodes; all if left out.
+    """
+
+    store: FeatureStore
+    dataset: Dataset
+    fold: Fold
+    fakes: tuple[int, ...] | None = None
+
+    def episode(self, seed: int, i: int, shots: int = 1, ways: int = 1, queries: int = 1, stride: int = 4) -> Episode:
+        """Training episode ``i``; its fake novel classes are taken out of the base classes."""
+        drawn = self.draw(seed, i, shots, ways, queries)
+        return self.materialise(drawn, self.episode_fold(drawn), stride)
+
+    def draw(self, seed: int, i: int, shots: int = 1, ways: int = 1, queries: int = 1) -> Task:
+        """Which images make up training episode ``i``."""
+        return episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes)
+
+    def episode_fold(self, drawn: Task) -> Fold:
+        """The fold inside an episode: fake novel classes are no base classes."""
+        return Fold(tuple(c for c in self.fold.base if c not in drawn.novel), self.fold.novel + drawn.novel)
+
+    def materialise(self, drawn: Task, fold: Fold, stride: int = 1) -> Episode:
+        """Features and labels of a drawn task; ``fold`` says what is base in it."""
+        support = self.support(drawn, fold)
+        query = Query(
+            self.query_features(drawn.queries, fold),
+            self.store.bank.labels(drawn.queries, fold.label_table(drawn.novel), stride),
+        )
+        return Episode(support, query)
+
+    def query_features(self, images: Sequence[int], fold: Fold) -> Features:
+        """Features of images with the base scores of ``fold``'s base classes only."""
+        return self._without(self.store.features(images), fold)
+
+    def support(self, drawn: Task, fold: Fold) -> Support:
+        """The support set of a drawn task, labels at full size."""
+        images = [image for group in drawn.supports for image in group]
+        return Support(
+            features=self._without(self.store.features(images), fold),
+            labels=self.store.bank.labels(images, fold.label_table(drawn.novel)),
+            novel=len(drawn.novel),
+            base_rows=self._rows(fold),
+            owners=tuple(owner for owner, group in enumerate(drawn.supports) for _ in group),
+            base_labels=tuple(self._keep(fold)),
+        )
+
+    def _keep(self, fold: Fold) -> list[int]:
+        """Outputs of the base classifier that stay: background and the classes that are base in ``fold``."""
+        return [0, *(self.fold.base.index(c) + 1 for c in fold.base)]
+
+    def _rows(self, fold: Fold) -> Tensor:
+        return self.store.model.head.classifier.weight.detach()[self._keep(fold), :, 0, 0].clone()
+
+    def _without(self, features: Features, fold: Fold) -> Features:
+        keep = self._keep(fold)
+        if len(keep) == features.base.shape[1]:
+            return features
+        return Features(features.levels, features.pooled, features.bottleneck, features.base[:, keep])

@@ -1,0 +1,46 @@
+"""Trained methods on disk: weights, what they are for, and refusal of what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gfss.errors import GfssError
+from gfss.methods.base import Method
+from gfss.models.base_model import BaseCard
+from gfss.training.checkpoint import load_checkpoint, save_checkpoint
+
+
+def save_method(folder: Path, method: Method, base: BaseCard, training: dict[str, Any]) -> None:
+    """Write the trained part of a method."""
+    if method.module is None:
+        raise GfssError(f"method '{method.name}' has nothing to save")
+    about = {"method": method.name, "base": base.as_json(), "training": training}
+    save_checkpoint(folder, method.module.state_dict(), about, "method")
+
+
+def load_method(folder: Path, method: Method, base: BaseCard) -> None:
+    """Give a freshly built method its trained part; refuses one of another method or base model."""
+    tensors, about = load_checkpoint(folder, "method")
+    if about.get("method") != method.name:
+        raise GfssError(f"{folder} holds method '{about.get('method')}', not '{method.name}'")
+    for key in ("encoder", "encoder_hash", "classes", "size"):
+        theirs, value = about["base"].get(key), getattr(base, key)
+        value = list(value) if isinstance(value, tuple) else value
+        if theirs != value:
+            raise GfssError(
+                f"{folder} was trained on a base model whose {key.replace('_', ' ')} is {theirs}, not {value}; "
+                "train the method anew"
+            )
+    assert method.module is not None
+    own = method.module.state_dict()
+    for name, tensor in own.items():
+        if name not in tensors or tensors[name].shape != tensor.shape:
+            came = tuple(tensors[name].shape) if name in tensors else "nothing"
+            raise GfssError(
+                f"{folder} does not fit method '{method.name}': {name} should be {tuple(tensor.shape)} but is {came}; "
+                "it was trained for another feature size or other options"
+            )
+    method.module.load_state_dict(tensors)
+    method.module.eval().requires_grad_(False)
+    method.trained = True

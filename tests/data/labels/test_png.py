@@ -1,0 +1,142 @@
+"""Index, palette and binary masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.data.make import SIZE, boxes, photo, png
+
+from gfss.data.labels import read_labels
+from gfss.errors import GfssError
+
+
+def test_index_masks_with_names(tmp_path: Path) -> None:
+    for name, mask in {"a": boxes(1, 2), "b": boxes(2, 255)}.items():
+        photo(tmp_path / "images" / f"{name}.jpg")
+        png(tmp_path / "masks" / f"{name}.png", mask)
+    photo(tmp_path / "images" / "unlabelled.jpg")
+    (tmp_path / "classes.txt").write_text("cat\ndog")
+    labels = read_labels(tmp_path)
+    assert (labels.format, labels.classes, len(labels)) == ("index masks", ("cat", "dog"), 2)
+    np.testing.assert_array_equal(labels.mask(1), boxes(2, 255))
+
+
+def test_support_set_of_one_class(tmp_path: Path) -> None:
+    for name, mask in {"a": boxes(1, 2), "b": boxes(2, 255), "c": boxes(1)}.items():
+        photo(tmp_path / "images" / f"{name}.jpg")
+        png(tmp_path / "masks" / f"{name}.png", mask)
+    (tmp_path / "classes.txt").write_text("cat\ndog")
+    supports = read_labels(tmp_path).supports("dog")
+    assert [path.stem for path, _ in supports] == ["a", "b"]
+    np.testing.assert_array_equal(supports[0][1], boxes(0, 1))
+    np.testing.assert_array_equal(supports[1][1], boxes(1, 255))
+    with pytest.raises(GfssError, match="unknown class 'dug'; did you mean 'dog'"):
+        read_labels(tmp_path).supports("dug")
+
+
+def test_class_without_pixels_has_no_supports(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    png(tmp_path / "masks" / "a.png", boxes(1))
+    (tmp_path / "classes.txt").write_text("cat\ndog")
+    with pytest.raises(GfssError, match="none of the 1 labelled images shows a 'dog'"):
+        read_labels(tmp_path).supports("dog")
+
+
+@pytest.mark.parametrize("value", [1, 128, 255])
+def test_binary_masks_of_a_named_class(tmp_path: Path, value: int) -> None:
+    images = [photo(tmp_path / "photos" / f"{name}.jpg") for name in "ab"]
+    for name in "ab":
+        png(tmp_path / "drawn" / f"{name}.png", boxes(value))
+    labels = read_labels(tmp_path / "drawn", images, "cat")
+    assert labels.classes == ("cat",)
+    np.testing.assert_array_equal(labels.mask(0), boxes(1))
+
+
+def test_255_is_void_beside_another_value_in_any_mask_of_the_set(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    photo(tmp_path / "images" / "b.jpg")
+    png(tmp_path / "masks" / "a.png", boxes(1, 255))
+    png(tmp_path / "masks" / "b.png", boxes(255))
+    labels = read_labels(tmp_path, class_name="cat")
+    np.testing.assert_array_equal(labels.mask(0), boxes(1, 255))
+    np.testing.assert_array_equal(labels.mask(1), boxes(255))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "LA"])
+def test_black_and_white_in_any_mode(tmp_path: Path, mode: str) -> None:
+    image = photo(tmp_path / "photo.jpg")
+    picture = Image.fromarray(boxes(255)).convert(mode)
+    if mode == "P":  # some programs put white first
+        picture = Image.fromarray(np.where(boxes(1), 0, 1).astype(np.uint8)).convert("P")
+        picture.putpalette([255, 255, 255, 0, 0, 0])
+    picture.save(tmp_path / "m.png")
+    np.testing.assert_array_equal(read_labels(tmp_path / "m.png", [image], "cat").mask(0), boxes(1))
+
+
+def test_coloured_palette_counts_by_index(tmp_path: Path) -> None:
+    image = photo(tmp_path / "photo.jpg")
+    picture = Image.fromarray(boxes(1)).convert("P")
+    picture.putpalette([0, 0, 0, 128, 0, 0])
+    picture.save(tmp_path / "m.png")
+    np.testing.assert_array_equal(read_labels(tmp_path / "m.png", [image], "cat").mask(0), boxes(1))
+
+
+def test_one_mask_and_one_image_of_different_names(tmp_path: Path) -> None:
+    image = photo(tmp_path / "IMG_1.jpg")
+    mask = png(tmp_path / "outline.png", boxes(255))
+    ((path, found),) = read_labels(mask, [image], "cat").supports("cat")
+    assert path == image
+    np.testing.assert_array_equal(found, boxes(1))
+
+
+def test_a_folder_of_binary_masks_per_class_small_on_top(tmp_path: Path) -> None:
+    large, small = np.full(SIZE, 255, np.uint8), boxes(255)
+    photo(tmp_path / "images" / "a.jpg")
+    photo(tmp_path / "images" / "b.jpg")
+    png(tmp_path / "masks" / "dog" / "a.png", small)
+    png(tmp_path / "masks" / "sofa" / "a.png", large)
+    png(tmp_path / "masks" / "sofa" / "b.png", small)
+    labels = read_labels(tmp_path)
+    assert labels.classes == ("dog", "sofa")
+    np.testing.assert_array_equal(labels.mask(0), np.where(small, 1, 2))
+    np.testing.assert_array_equal(labels.mask(1), boxes(2))
+
+
+def test_class_folders_with_masks_of_two_sizes(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    png(tmp_path / "masks" / "dog" / "a.png", boxes(255))
+    png(tmp_path / "masks" / "sofa" / "a.png", boxes(255, size=(30, 30)))
+    with pytest.raises(GfssError, match=r"the masks called a\.png under .* differ in size"):
+        read_labels(tmp_path).mask(0)
+
+
+def test_smoothed_edges_are_no_binary_mask(tmp_path: Path) -> None:
+    image = photo(tmp_path / "photo.jpg")
+    mask = png(tmp_path / "m.png", boxes(255, 130, 77))
+    with pytest.raises(GfssError, match=r"m\.png is no binary mask: values 77 and 130 occur beside 0"):
+        read_labels(mask, [image], "cat")
+
+
+def test_colour_mask_is_no_binary_mask(tmp_path: Path) -> None:
+    image, mask = photo(tmp_path / "photo.jpg"), photo(tmp_path / "m.png")
+    with pytest.raises(GfssError, match=r"m\.png is a colour \(RGB\) mask"):
+        read_labels(mask, [image], "cat")
+
+
+def test_masks_without_names(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    png(tmp_path / "masks" / "a.png", boxes(1, 2))
+    with pytest.raises(GfssError, match=r"have no names; write classes\.txt"):
+        read_labels(tmp_path)
+
+
+def test_label_without_image(tmp_path: Path) -> None:
+    for name in "ab":
+        photo(tmp_path / "images" / f"{name}.jpg")
+        png(tmp_path / "masks" / f"{name}2.png", boxes(1))
+    (tmp_path / "classes.txt").write_text("cat")
+    with pytest.raises(GfssError, match=r"2 of 2 labels in .* have no image of the same name, first 'a2'"):
+        read_labels(tmp_path)

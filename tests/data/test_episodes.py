@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from gfss.data.catalog import Fold, make_fold
+from gfss.data.dataset import Dataset
+from gfss.data.episodes import Task, episode, joint_task, task
+from gfss.errors import GfssError
+
+CLASSES = ("a", "b", "c", "d", "e", "f", "g", "h")
+FOLD = make_fold(8, 0)  # novel 1 and 2
+COUNT = 48
+numbers = st.integers(0, 10_000)
+
+ELSEWHERE = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from gfss.data.catalog import make_fold
+from gfss.data.dataset import Dataset
+from gfss.data.episodes import episode, joint_task, task
+
+folder = Path(sys.argv[1])
+names = tuple(path.stem for path in sorted(folder.glob("*.png")))
+files = tuple(folder / f"{name}.png" for name in names)
+dataset, fold = Dataset("drawn", tuple("abcdefgh"), names, files, files), make_fold(8, 0)
+drawn = [episode(dataset, fold.base, 3, 17, 2, 2, 3), task(dataset, fold, 3, 17, 2), joint_task(dataset, fold, 3, 17, 2)]
+print(json.dumps([asdict(item) for item in drawn]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Masks with one or two classes; every third shows a novel class, some show both."""
+    folder = tmp_path_factory.mktemp("masks")
+    for i in range(COUNT):
+        mask = np.zeros((16, 16), dtype=np.uint8)
+        mask[:6] = i % 8 + 1
+        mask[10:] = (i // 8 + i) % 8 + 1
+        Image.fromarray(mask).save(folder / f"{i:03d}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(folder: Path) -> Dataset:
+    files = tuple(sorted(folder.glob("*.png")))
+    return Dataset("drawn", CLASSES, tuple(path.stem for path in files), files, files)
+
+
+def first(dataset: Dataset, count: int) -> Dataset:
+    return replace(dataset, ids=dataset.ids[:count], images=dataset.images[:count], masks=dataset.masks[:count])
+
+
+def shows(dataset: Dataset, image: int, class_id: int) -> bool:
+    return class_id in dataset.mask(image)
+
+
+@settings(max_examples=25, deadline=None)
+@given(numbers, numbers, st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+def test_an_episode_is_what_it_should_be(
+    dataset: Dataset, seed: int, i: int, shots: int, ways: int, queries: int
+) -> None:
+    drawn = episode(dataset, FOLD.base, seed, i, shots, ways, queries)
+    assert len(set(drawn.novel)) == ways
+    assert set(drawn.novel) <= set(FOLD.base)
+    supports = [image for group in drawn.supports for image in group]
+    assert len(supports) == len(set(supports)) == ways * shots
+    assert not set(supports) & set(drawn.queries)
+    for class_id, group in zip(drawn.novel, drawn.supports, strict=True):
+        assert all(shows(dataset, image, class_id) for image in group)
+    assert len(drawn.queries) == 2 * ways * queries
+    rest = set(FOLD.base) - set(drawn.novel)
+    for place, (own, other) in enumerate(zip(drawn.queries[::2], drawn.queries[1::2], strict=True)):
+        assert shows(dataset, own, drawn.novel[place // queries])
+        assert any(shows(dataset, other, class_id) for class_id in rest)
+
+
+@settings(max_examples=25, deadline=None)
+@given(numbers, numbers, st.integers(1, 4))
+def test_a_task_has_a_pair_for_every_base_class(dataset: Dataset, seed: int, i: int, shots: int) -> None:
+    drawn = task(dataset, FOLD, seed, i, shots)
+    (class_id,), (supports,) = drawn.novel, drawn.supports
+    assert class_id == FOLD.novel[i % 2]
+    assert len(set(supports)) == shots
+    assert not set(supports) & set(drawn.queries)
+    assert all(shows(dataset, image, class_id) for image in (*supports, *drawn.queries[::2]))
+    assert len(drawn.queries) == 2 * len(FOLD.base)
+    for base, image in zip(FOLD.base, drawn.queries[1::2], strict=True):
+        assert shows(dataset, image, base)
+
+
+@settings(max_examples=25, deadline=None)
+@given(numbers, numbers, st.integers(1, 4))
+def test_a_joint_task_teaches_all_novel_classes_and_asks_for_all_other_images(
+    dataset: Dataset, seed: int, i: int, shots: int
+) -> None:
+    drawn = joint_task(dataset, FOLD, seed, i, shots)
+    assert drawn.novel == FOLD.novel
+    supports = [image for group in drawn.supports for image in group]
+    for class_id, group in zip(FOLD.novel, drawn.supports, strict=True):
+        assert len(set(group)) == shots
+        for image in group:
+            assert [c for c in FOLD.novel if shows(dataset, image, c)] == [class_id]
+    assert sorted([*supports, *drawn.queries]) == list(range(COUNT))
+
+
+def test_joint_supports_from_another_split_leave_every_image_a_query(dataset: Dataset) -> None:
+    drawn = joint_task(dataset, FOLD, 0, 0, 1, supports=first(dataset, 24))
+    assert drawn.queries == tuple(range(COUNT))
+    assert all(image < 24 for group in drawn.supports for image in group)
+
+
+def test_all_novel_classes_get_equal_tasks(dataset: Dataset) -> None:
+    assert Counter(task(dataset, FOLD, 0, i).novel[0] for i in range(100)) == {1: 50, 2: 50}
+
+
+def test_draws_do_not_depend_on_order(dataset: Dataset) -> None:
+    def draw(i: int) -> list[Task]:
+        return [episode(dataset, FOLD.base, 0, i), task(dataset, FOLD, 0, i), joint_task(dataset, FOLD, 0, i)]
+
+    forward = [draw(i) for i in range(10)]
+    np.random.seed(1)  # global state must not matter
+    assert [draw(i) for i in reversed(range(10))][::-1] == forward
+    for kind in zip(*forward, strict=True):
+        assert len(set(kind)) > 5  # and they differ
+
+
+def test_draws_are_the_same_in_another_process(dataset: Dataset, folder: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE, str(folder)], capture_output=True, text=True, check=True)
+    here = [
+        episode(dataset, FOLD.base, 3, 17, 2, 2, 3),
+        task(dataset, FOLD, 3, 17, 2),
+        joint_task(dataset, FOLD, 3, 17, 2),
+    ]
+    assert json.loads(done.stdout) == json.loads(json.dumps([asdict(item) for item in here]))
+
+
+def test_seeds_differ(dataset: Dataset) -> None:
+    assert len({task(dataset, FOLD, seed, 0, 3) for seed in range(10)}) > 5
+
+
+def test_only_named_classes_are_fake_novel(dataset: Dataset) -> None:
+    assert {episode(dataset, FOLD.base, 0, i, fakes=(4, 8)).novel for i in range(20)} == {(4,), (8,)}
+
+
+def test_queries_repeat_where_a_class_has_too_few_images(dataset: Dataset) -> None:
+    few = first(dataset, 16)  # class 1 is on five of these
+    own = task(few, FOLD, 0, 0, shots=2).queries[::2]
+    assert len(own) == 6
+    assert len(set(own)) < 6
+
+
+def test_more_shots_than_images_are_refused_in_one_sentence(dataset: Dataset) -> None:
+    has = len(dataset.images_of(1))
+    message = rf"drawn: class 'a' has {has} usable image\(s\) to learn from, {has + 1} asked for; use fewer shots"
+    with pytest.raises(GfssError, match=message):
+        task(dataset, FOLD, 0, 0, has + 1)
+    with pytest.raises(GfssError, match=r"class 'a' has 0 usable image\(s\) left to segment, 6 asked for"):
+        task(dataset, FOLD, 0, 0, has)
+    with pytest.raises(GfssError, match=r"class 'a' has \d+ usable image\(s\) to learn from, 40 asked for"):
+        joint_task(dataset, FOLD, 0, 0, 40)
+    with pytest.raises(GfssError, match=r"usable image\(s\) to learn from, 40 asked for"):
+        episode(dataset, FOLD.base, 0, 0, shots=40)
+
+
+@pytest.mark.parametrize(("ways", "fakes"), [(6, None), (9, None), (0, None), (3, (4, 8))])
+def test_impossible_ways_are_refused(dataset: Dataset, ways: int, fakes: tuple[int, ...] | None) -> None:
+    with pytest.raises(GfssError, match="cannot play the novel classes of an episode"):
+        episode(dataset, FOLD.base, 0, 0, ways=ways, fakes=fakes)
+
+
+def test_own_folds_work_alike(dataset: Dataset) -> None:
+    fold = Fold(base=(1, 5), novel=(7,))
+    drawn = task(dataset, fold, 0, 0)
+    assert drawn.novel == (7,)
+    assert len(drawn.queries) == 4

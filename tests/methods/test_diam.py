@@ -1,0 +1,133 @@
+"""DIaM against a slow implementation straight from its formulas, and its promises."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.methods.cases import STRIDE, make_episode
+from torch.nn import functional as F
+
+from gfss.methods.base import Episode
+from gfss.methods.diam import Diam, DiamOptions, adapt
+from gfss.methods.prototypes import novel_prototypes
+
+SMALL = (5, 6)
+FEW = DiamOptions(iterations=13)  # enough to pass the second estimate of the class shares
+
+
+@pytest.mark.parametrize(("shots", "novel"), [(1, 1), (1, 2), (2, 2)])
+def test_equals_the_slow_implementation(shots: int, novel: int) -> None:
+    episode = make_episode(shots, novel, size=SMALL, dtype=torch.float64)
+    method = Diam(FEW)
+    method.learn(episode.support)
+    found = method.scores(episode.query.features)
+    expected = np.stack([slow_scores(episode, image, FEW) for image in range(len(episode.query.features))])
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-8)
+
+
+def slow_scores(episode: Episode, image: int, options: DiamOptions) -> np.ndarray:
+    """Scores (classes, h, w) of one query by loops over positions and derivatives by the chain rule."""
+    support, novel = episode.support, episode.support.novel
+    base = support.base + 1
+    height, width = support.features.size
+    background = options.background_one_shot if len(support.owners) == novel else options.background_more_shots
+    places = [(y, x) for y in range(height) for x in range(width)]
+    query = [episode.query.features.bottleneck[image, :, y, x].numpy() for y, x in places]
+    snapshot = [_softmax(episode.query.features.base[image, :, y, x].numpy()) for y, x in places]
+    samples = []
+    for i in range(len(support.labels)):
+        for y, x in places:
+            label = int(support.labels[i, y * STRIDE, x * STRIDE])
+            if label != 255:
+                samples.append((support.features.bottleneck[i, :, y, x].numpy(), label if label >= base else 0))
+    rows = np.concatenate([support.base_rows.numpy(), F.normalize(novel_prototypes(support), dim=1).numpy()])
+    biases = np.zeros(len(rows))
+    prior = np.zeros(len(rows))
+    for iteration in range(options.iterations):
+        row_steps, bias_steps = np.zeros_like(rows), np.zeros_like(biases)
+
+        def follow(
+            x: np.ndarray, p: np.ndarray, slope: np.ndarray, row_steps: np.ndarray, bias_steps: np.ndarray
+        ) -> None:
+            """Add the derivatives of one position, given those with respect to its probabilities."""
+            through = p * (slope - (slope * p).sum())
+            row_steps += np.outer(through, x)
+            bias_steps += through
+
+        for x, label in samples:
+            p = _softmax(rows @ x + biases)
+            slope = np.zeros(len(rows))
+            if label == 0:
+                slope[:base] = -background / p[:base].sum()
+            else:
+                slope[label] = -1 / p[label]
+            follow(x, p, options.support_weight / len(samples) * slope, row_steps, bias_steps)
+        probabilities = [_softmax(rows @ x + biases) for x in query]
+        shares = sum(probabilities) / len(query)
+        if iteration in (0, 10):
+            prior = shares
+        for x, p, q in zip(query, probabilities, snapshot, strict=True):
+            slope = options.prior_weight * (np.log(shares / prior) + 1) - options.entropy_weight * (np.log(p) + 1)
+            for k in range(len(rows)):
+                inside = p[0] + p[base:].sum() if k == 0 or k >= base else p[k]
+                outside = q[k] if k < base else q[0]
+                slope[k] += options.distillation_weight * (math.log(inside / outside) + 1)
+            follow(x, p, slope / len(query), row_steps, bias_steps)
+        rows, biases = rows - options.rate * row_steps, biases - options.rate * bias_steps
+    scores = np.stack([rows @ x + biases for x in query], axis=1)
+    return scores.reshape(len(rows), height, width)
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max())
+    return powers / powers.sum()
+
+
+def test_losses_fall_on_average() -> None:
+    falls = []
+    for seed in range(4):
+        episode = make_episode(1, 1, queries=4, seed=seed)
+        method = Diam()
+        method.learn(episode.support)
+        losses = adapt(episode.query.features, method.start, method.support, method.options).losses
+        assert losses.shape == (100, 4)
+        falls.append(losses.mean(dim=1).diff())
+    assert (torch.stack(falls).mean(dim=0) < 0).all()
+
+
+def test_images_are_adapted_alone() -> None:
+    episode = make_episode(1, 2, queries=5)
+    results = []
+    for batch in (1, 3, 8):
+        method = Diam(replace(FEW, batch=batch))
+        method.learn(episode.support)
+        results.append(method.scores(episode.query.features))
+    torch.testing.assert_close(results[1], results[0], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(results[2], results[0], atol=1e-4, rtol=1e-5)
+
+
+def test_starts_at_the_base_scores_and_prototypes() -> None:
+    episode = make_episode(2, 1)
+    method = Diam(replace(FEW, iterations=0))
+    method.learn(episode.support)
+    scores = method.scores(episode.query.features)
+    torch.testing.assert_close(scores[:, :-1], episode.query.features.base, atol=1e-5, rtol=1e-5)
+    direction = F.normalize(novel_prototypes(episode.support), dim=1)
+    expected = torch.einsum("qchw,nc->qnhw", episode.query.features.bottleneck, direction)
+    torch.testing.assert_close(scores[:, -1:], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_runs_in_inference_mode() -> None:
+    """The harness scores in inference mode, and its features were made there."""
+    with torch.inference_mode():
+        episode = make_episode()
+        method = Diam(FEW)
+        method.learn(episode.support)
+        inside = method.scores(episode.query.features)
+    episode = make_episode()
+    method.learn(episode.support)
+    torch.testing.assert_close(inside.clone(), method.scores(episode.query.features))

@@ -1,0 +1,228 @@
+"""Fusions, rules and calibrated methods: their formulas by loops, and the properties they promise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.methods.cases import SIZE, make_episode, map_labels
+
+from gfss.data.catalog import VOID
+from gfss.errors import GfssError
+from gfss.methods.base import Method, Support
+from gfss.methods.fitted import (
+    Calibrated,
+    NormalisedScoreFusion,
+    NovelFitter,
+    RuleFusion,
+    ScoreFusion,
+    calibration_loss,
+)
+from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
+from gfss.models.calibrator import PRESETS, Calibrator
+from gfss.models.novel import NovelOptions
+from gfss.models.rules import RULES
+
+QUICK = NovelOptions(hidden=8, steps=15)
+seeds = st.integers(0, 40)
+
+
+def taught(method: Method, support: Support) -> Method:
+    """The method after learning."""
+    method.learn(support)
+    return method
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds, novel=st.integers(1, 3))
+def test_nsf_blocks_sum_to_one(seed: int, novel: int) -> None:
+    episode = make_episode(1, novel, seed=seed)
+    fitter = NovelFitter(QUICK)
+    scores = taught(NormalisedScoreFusion(fitter), episode.support).scores(episode.query.features)
+    known = episode.support.base + 1
+    none = fitter.logits(episode.query.features).softmax(dim=1)[:, 0]
+    ones = torch.ones_like(none)
+    torch.testing.assert_close(scores[:, :known].sum(dim=1), ones)
+    torch.testing.assert_close(scores[:, known:].sum(dim=1) + none, ones)
+
+
+def test_fusions_equal_loops() -> None:
+    episode = make_episode(2, 2, dtype=torch.float64)
+    query = episode.query.features
+    fitter = NovelFitter(QUICK)
+    score = taught(ScoreFusion(fitter), episode.support).scores(query)
+    nsf = taught(NormalisedScoreFusion(fitter), episode.support).scores(query)
+    novel = fitter.logits(query)
+    for i, y, x in np.ndindex(len(query), *query.size):
+        base_here, novel_here = query.base[i, :, y, x].tolist(), novel[i, :, y, x].tolist()
+        np.testing.assert_allclose(score[i, :, y, x], base_here + novel_here[1:], atol=1e-9)
+        np.testing.assert_allclose(nsf[i, :, y, x], _softmax(base_here) + _softmax(novel_here)[1:], atol=1e-9)
+
+
+def test_prototype_methods_equal_loops() -> None:
+    episode = make_episode(2, 2, dtype=torch.float64)
+    support, query = episode.support, episode.query.features
+    prototypes = slow_prototypes(support)
+    base = support.base_rows.numpy()
+    lengths = np.sqrt((base**2).sum(axis=1))
+    unit = prototypes / np.sqrt((prototypes**2).sum(axis=1, keepdims=True))
+    rows = {
+        "npf": np.concatenate([base / lengths[:, None], unit]),
+        "imprint": np.concatenate([base, unit * lengths[1:].mean()]),
+    }
+    for method in (NormalisedParameterFusion(), Imprint()):
+        found = taught(method, support).scores(query)
+        for i, y, x in np.ndindex(len(query), *query.size):
+            expected = [float(row @ query.bottleneck[i, :, y, x].numpy()) for row in rows[method.name]]
+            np.testing.assert_allclose(found[i, :, y, x], expected, atol=1e-5)
+
+
+def slow_prototypes(support: Support) -> np.ndarray:
+    """Average feature weighted by the class's share of every position's cell, mean over the class's supports."""
+    height, width = support.features.size
+    full_height, full_width = support.labels.shape[1:]
+    prototypes = []
+    for position, label in enumerate(support.novel_labels):
+        means = []
+        for image, owner in enumerate(support.owners):
+            if owner != position:
+                continue
+            total, area = np.zeros(support.features.bottleneck.shape[1]), 0.0
+            for y, x in np.ndindex(height, width):
+                top, bottom = y * full_height // height, math.ceil((y + 1) * full_height / height)
+                left, right = x * full_width // width, math.ceil((x + 1) * full_width / width)
+                share = float((support.labels[image, top:bottom, left:right] == label).double().mean())
+                total += share * support.features.bottleneck[image, :, y, x].numpy()
+                area += share
+            means.append(total / area)
+        prototypes.append(np.mean(means, axis=0))
+    return np.stack(prototypes)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_equal_loops(rule: str) -> None:
+    episode = make_episode(1, 2, dtype=torch.float64)
+    query = episode.query.features
+    fitter = NovelFitter(QUICK)
+    fused = taught(NormalisedScoreFusion(fitter), episode.support).scores(query)
+    found = taught(RuleFusion(fitter, rule), episode.support).scores(query)
+    for i, y, x in np.ndindex(len(query), *query.size):
+        background, *rest = fused[i, :, y, x].tolist()
+        known, new = rest[:-2], rest[-2:]
+        if rule == "gated":
+            expected = [background, *known, *(p * (1 - max(known)) for p in new)]
+        elif rule == "background-share":
+            expected = [background * (1 - new[0]) * (1 - new[1]), *known, *(background * p for p in new)]
+        else:
+            held = [min(max(p, 1e-6), 1 - 1e-6) for p in new]
+            expected = [background, *known, *(background * p / (1 - p) for p in held)]
+            expected = [value / sum(expected) for value in expected]
+        np.testing.assert_allclose(found[i, :, y, x], expected, atol=1e-9)
+
+
+def test_another_class_never_changes_base_scores() -> None:
+    two = make_episode(1, 2)
+    first = replace(two.support, features=two.support.features[:1], labels=two.support.labels[:1], novel=1, owners=(0,))
+    query = two.query.features
+    known = two.support.base + 1
+    for fusion in (ScoreFusion, NormalisedScoreFusion):
+        one = taught(fusion(NovelFitter(QUICK)), first).scores(query)
+        both = taught(fusion(NovelFitter(QUICK)), two.support).scores(query)
+        assert torch.equal(one[:, :known], both[:, :known])
+
+
+@pytest.mark.parametrize("novel", [1, 3])
+def test_a_zero_head_gives_exactly_nsf(novel: int) -> None:
+    episode = make_episode(1, novel)
+    options = replace(PRESETS["printed"], zero_head=True)
+    method = Calibrated(NormalisedScoreFusion(NovelFitter(QUICK)), Calibrator(options, SIZE), trained=True)
+    calibrated = taught(method, episode.support).scores(episode.query.features)
+    nsf = taught(NormalisedScoreFusion(NovelFitter(QUICK)), episode.support).scores(episode.query.features)
+    assert torch.equal(calibrated, nsf)
+
+
+def test_scores_that_are_no_probabilities_are_softmaxed_before_calibration() -> None:
+    episode = make_episode()
+    query = episode.query.features
+    inner = ScoreFusion(NovelFitter(QUICK))
+    method = Calibrated(inner, Calibrator(PRESETS["pixel"], SIZE))
+    assert method.name == "score+T"
+    method.learn(episode.support)
+    torch.testing.assert_close(method.fused(query), inner.scores(query).softmax(dim=1))
+
+
+def test_an_episode_leaves_inner_method_and_base_rows_alone() -> None:
+    episode = make_episode()
+    rows = episode.support.base_rows.clone()
+    method = Calibrated(NormalisedScoreFusion(NovelFitter(QUICK)), Calibrator(PRESETS["default"], SIZE))
+    total, pixels = method.loss(episode)
+    (total / pixels).backward()
+    assert torch.equal(episode.support.base_rows, rows)
+    assert pixels == (episode.query.labels != VOID).sum()
+
+
+def test_calibration_loss_equals_loops() -> None:
+    episode = make_episode(dtype=torch.float64)
+    scores = episode.query.features.base
+    labels = map_labels(episode.query.labels, SIZE)
+    labels = labels.where(labels < scores.shape[1], torch.tensor(VOID))  # base scores know no novel label
+    total, pixels = calibration_loss(scores, labels)  # at map size, so nothing is upsampled
+    expected, count = 0.0, 0
+    for i, y, x in np.ndindex(*labels.shape):
+        if labels[i, y, x] != VOID:
+            expected -= math.log(_softmax(scores[i, :, y, x].tolist())[int(labels[i, y, x])])
+            count += 1
+    assert float(total) == pytest.approx(expected)
+    assert int(pixels) == count
+
+
+def test_methods_with_one_fitter_fit_a_support_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    import gfss.methods.fitted as fitted
+
+    calls: list[int] = []
+    fit = fitted.fit_novel
+
+    def counted(*args: object, **kwargs: object) -> object:
+        calls.append(1)
+        return fit(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fitted, "fit_novel", counted)
+    fitter, episode = NovelFitter(QUICK), make_episode()
+    for method in (ScoreFusion(fitter), NormalisedScoreFusion(fitter), RuleFusion(fitter, "gated")):
+        taught(method, episode.support).scores(episode.query.features)
+    assert len(calls) == 1
+    taught(ScoreFusion(fitter), make_episode(seed=1).support)
+    assert len(calls) == 2
+
+
+def bad_labels(support: Support, value: int) -> Support:
+    return replace(support, labels=torch.full_like(support.labels, value))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(0, "no pixel of the class"), (VOID, "no pixel of the class"), (6, "only the class and nothing else")],
+    ids=["without the class", "all void", "only the class"],
+)
+def test_bad_masks_are_refused_in_one_sentence(value: int, message: str) -> None:
+    support = bad_labels(make_episode().support, value)
+    with pytest.raises(GfssError, match=message) as caught:
+        NormalisedScoreFusion(NovelFitter(QUICK)).learn(support)
+    assert "\n" not in str(caught.value)
+
+
+def test_features_that_are_no_numbers_are_refused() -> None:
+    support = make_episode().support
+    broken = replace(support, features=support.features.map(lambda tensor: tensor * torch.nan))
+    with pytest.raises(GfssError, match="NaN"):
+        NormalisedScoreFusion(NovelFitter(QUICK)).learn(broken)
+
+
+def _softmax(logits: list[float]) -> list[float]:
+    powers = [math.exp(value) for value in logits]
+    return [power / sum(powers) for power in powers]

@@ -1,0 +1,102 @@
+"""The files around the code: what they promise is there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from gfss.cli import COMMANDS, _mount
+from gfss.cli._failures import EXTRAS
+from gfss.cli._lazy import LazyCommand
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PINS = dict(
+    line.split("==")
+    for line in (ROOT / "constraints.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+)
+
+
+def readme_lines(command: str) -> list[str]:
+    """Lines of the README's code blocks that start with a command."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines() if line.startswith(f"{command} ")]
+
+
+def plain_name(requirement: str) -> str:
+    """Name of a requirement, as package indexes compare it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=!~ ]", requirement)[0]).lower()
+
+
+@pytest.mark.parametrize("line", readme_lines("make"))
+def test_readme_make_targets_exist(line: str) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert line.split()[1] in targets
+
+
+@pytest.mark.parametrize("line", readme_lines("gfss"))
+def test_readme_commands_exist(line: str) -> None:
+    name, *words = line.split()[1:]
+    if name == "--help":
+        return
+    assert name in COMMANDS
+    if name not in _mount().commands:
+        pytest.skip(f"src/gfss/cli/{COMMANDS[name].module}.py is not written yet")
+    with LazyCommand(name, COMMANDS[name]).make_context(name, [], resilient_parsing=True) as context:
+        command = context.command
+    if COMMANDS[name].group:
+        command = command.commands[words.pop(0)]
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= known | {"--help"}
+
+
+def test_readme_has_the_two_commands_and_its_links_lead_somewhere() -> None:
+    assert readme_lines("make") == ["make quickstart", "make test"]
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    missing = [link for link in links if not (ROOT / link).exists()]
+    # the picture is made by the quick start, the decisions are written with it
+    assert set(missing) <= {"docs/images/quickstart.png", "docs/decisions.md"}
+
+
+def test_torch_is_pinned_to_the_tested_version() -> None:
+    assert PINS["torch"] == "2.13.0"
+    assert "torch>=2.6,<2.14" in PROJECT["dependencies"]
+
+
+def test_everything_that_make_installs_is_pinned() -> None:
+    extras = PROJECT["optional-dependencies"]
+    wanted = [*PROJECT["dependencies"], *(name for extra in extras if extra != "web" for name in extras[extra])]
+    pinned = {plain_name(name) for name in PINS}
+    assert {plain_name(name) for name in wanted} - pinned <= {"gfss"}
+
+
+def test_pins_are_exact_and_portable() -> None:
+    assert all(re.fullmatch(r"[0-9][0-9a-z.]*", version) for version in PINS.values())
+    assert not any("cuda" in name or name.startswith("nvidia") for name in PINS)
+
+
+def test_every_extra_named_in_an_error_exists() -> None:
+    assert set(EXTRAS.values()) <= set(PROJECT["optional-dependencies"])
+
+
+def test_ci_runs_the_readme_test_command_and_the_linters() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & 0o111
+    assert re.findall(r"^make \w+", script.read_text(), flags=re.MULTILINE) == ["make test", "make lint"]
+
+
+def test_no_file_names_a_place_on_one_machine() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("the list of files comes from git, which is not here")
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True).stdout.split("\0")
+    place = re.compile(rb"(?<![\w.~-])/(?:work|opt|root|home)/\w")
+    paths = [ROOT / name for name in names if name and (ROOT / name).is_file()]
+    assert [str(path) for path in paths if place.search(path.read_bytes())] == []

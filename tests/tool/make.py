@@ -1,0 +1,71 @@
+"""A small model with random weights, and pictures to teach it from."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from PIL import Image
+
+from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.encoders import build_encoder
+from gfss.models.novel import NovelOptions
+from gfss.models.pspnet import PyramidHead
+from gfss.segmenter import Segmenter
+from gfss.tool.network import Network
+
+SIZE = 65  # side of the model's square input: maps of 17 x 17
+NOVEL = NovelOptions(steps=30, hidden=16)
+BASE = ("cat", "dog", "tree")
+
+
+def network(calibrated: bool = True, size: int = SIZE, classes: tuple[str, ...] = BASE, seed: int = 0) -> Network:
+    """Tiny encoder, head and calibrator with random weights."""
+    encoder = build_encoder("tiny", seed=seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        channels = {name: encoder.channels[name] for name in ("layer3", "layer4")}
+        head = PyramidHead(channels, len(classes) + 1, pyramid=8, width=24)
+        torch.nn.init.normal_(head.classifier.weight, std=3.0)
+        side = encoder.map_size(size)
+        calibrator = Calibrator(CalibratorOptions(dimension=16), (side, side))
+        for parameter in calibrator.parameters():
+            parameter.data += 0.02 * torch.randn_like(parameter)
+    card = BaseCard(
+        encoder="tiny",
+        output_stride=4,
+        encoder_hash=encoder.weights_hash(),
+        trained_encoder=True,
+        size=size,
+        classes=classes,
+        novel=(),
+        data="noise",
+        fold=None,
+    )
+    return Network(BaseModel(encoder, head, card), calibrator if calibrated else None, NOVEL)
+
+
+def model(calibrated: bool = True) -> Segmenter:
+    """A model that was not taught anything yet."""
+    return Segmenter(network(calibrated))
+
+
+def picture(seed: int = 0, height: int = 48, width: int = 64) -> np.ndarray:
+    """Coloured patches with some noise, (height, width, 3) uint8."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (4, 5, 3), dtype=np.uint8))
+    large = np.asarray(small.resize((width, height), Image.Resampling.BICUBIC)).astype(np.int64)
+    return np.clip(large + rng.integers(-12, 13, large.shape), 0, 255).astype(np.uint8)
+
+
+def labelled(seed: int = 0, height: int = 48, width: int = 64) -> tuple[np.ndarray, np.ndarray]:
+    """A picture with a bright striped square in it, and the square's mask (1 inside)."""
+    image = picture(seed, height, width)
+    mask = np.zeros((height, width), dtype=np.uint8)
+    rng = np.random.default_rng((seed, 1))
+    side = height // 2
+    top, left = int(rng.integers(0, height - side)), int(rng.integers(0, width - side))
+    mask[top : top + side, left : left + side] = 1
+    image[mask == 1] = np.array([250, 40, 230], dtype=np.uint8)
+    image[(mask == 1) & (np.arange(height)[:, None] % 6 < 2)] = 255
+    return image, mask

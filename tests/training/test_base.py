@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors.torch import load_file
+from tests.training.tiny import CLASSES, FOLD, LEVELS, SIZE, make_dataset, make_model
+from torch import Tensor
+
+from gfss.data.catalog import VOID, Fold
+from gfss.data.dataset import Dataset
+from gfss.errors import GfssError
+from gfss.models.base_model import BaseModel
+from gfss.models.encoders import build_encoder
+from gfss.training import base as base_module
+from gfss.training.bank import Bank, build_bank
+from gfss.training.base import (
+    BaseOptions,
+    base_miou,
+    batch_images,
+    flips,
+    load_base,
+    pixel_loss,
+    save_base,
+    train_base,
+    training_images,
+)
+
+FROZEN = BaseOptions(levels=LEVELS, pyramid=4, width=12, epochs=3, batch=8, rate=1e-2)
+SCRATCH = replace(FROZEN, levels=("layer4",), separable=False, epochs=1, train_encoder=True)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return make_dataset(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def bank(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    return build_bank(build_encoder("tiny"), dataset, SIZE, LEVELS, root=tmp_path_factory.mktemp("banks"))
+
+
+def trained(
+    dataset: Dataset, bank: Bank | None, options: BaseOptions = FROZEN, folder: Path | None = None
+) -> BaseModel:
+    return train_base(dataset, FOLD, build_encoder("tiny"), "tiny", options, size=SIZE, bank=bank, folder=folder)
+
+
+def same_weights(first: BaseModel, second: BaseModel) -> bool:
+    states = first.state_dict(), second.state_dict()
+    return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_images_with_novel_objects_are_kept(dataset: Dataset) -> None:
+    kept = training_images(dataset, FOLD)
+    shown = [set(np.unique(dataset.mask(i))) for i in range(len(dataset))]
+    assert kept.tolist() == [i for i, classes in enumerate(shown) if classes & set(FOLD.base)]
+    assert any(shown[i] & set(FOLD.novel) for i in kept)
+    assert len(kept) < len(dataset)
+
+
+def test_no_image_to_train_on_is_said(dataset: Dataset) -> None:
+    with pytest.raises(GfssError, match="tiny train has no image of a base class"):
+        training_images(replace(dataset, ids=dataset.ids[:1], images=dataset.images[:1], masks=dataset.masks[:1]), FOLD)
+
+
+def test_novel_pixels_teach_nothing(dataset: Dataset, bank: Bank, tmp_path: Path) -> None:
+    """Weights are the same, bit by bit, as with masks whose novel pixels are void."""
+    masks = []
+    for i, path in enumerate(dataset.masks):
+        mask = dataset.mask(i)
+        masks.append(tmp_path / path.name)
+        Image.fromarray(np.where(np.isin(mask, FOLD.novel), VOID, mask).astype(np.uint8)).save(masks[-1])
+    hidden = replace(dataset, masks=tuple(masks))
+    other = build_bank(build_encoder("tiny"), hidden, SIZE, LEVELS, root=tmp_path)
+    assert not torch.equal(bank.labels(range(8)), other.labels(range(8)))
+    assert same_weights(trained(dataset, bank), trained(hidden, other))
+
+
+def test_novel_classes_have_no_label() -> None:
+    table = FOLD.label_table()
+    assert table[list(FOLD.novel)].tolist() == [VOID, VOID]
+    assert table[[0, *FOLD.base, VOID]].tolist() == [0, 1, 2, 3, 4, 5, 6, VOID]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 5), st.integers(0, 3))
+def test_every_epoch_is_a_permutation(count: int, batch: int, seed: int, epoch: int) -> None:
+    images = np.arange(100, 100 + count)
+    per_epoch = max(1, count // batch)
+    numbers = range(epoch * per_epoch, (epoch + 1) * per_epoch)
+    drawn = [i for number in numbers for i in batch_images(images, batch, seed, number)]
+    assert len(set(drawn)) == len(drawn) == min(count, per_epoch * batch)
+    assert set(drawn) <= set(images.tolist())
+    assert drawn == [i for number in numbers for i in batch_images(images, batch, seed, number)]
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    images = np.arange(40)
+    orders = [
+        [i for n in range(5 * e, 5 * e + 5) for i in batch_images(images, 8, s, n)] for s, e in ((0, 0), (0, 1), (1, 0))
+    ]
+    assert all(sorted(order) == list(range(40)) for order in orders)
+    assert orders[0] != orders[1]
+    assert orders[0] != orders[2]
+
+
+def test_flips_are_pure_fair_and_can_be_left_out() -> None:
+    both = BaseOptions(flip=True, flip_vertical=True)
+    drawn = np.concatenate([flips(0, number, 10, both) for number in range(100)])
+    assert np.array_equal(flips(0, 99, 10, both), drawn[-10:])
+    assert np.all(np.abs(drawn.mean(axis=0) - 0.5) < 0.06)
+    assert not flips(0, 0, 100, BaseOptions(flip=False, flip_vertical=False)).any()
+    across = flips(0, 0, 100, BaseOptions(flip=True, flip_vertical=False))
+    assert across[:, 0].any()
+    assert not across[:, 1].any()
+
+
+@dataclass(frozen=True)
+class MirroredBank(Bank):
+    """A bank of the mirror images."""
+
+    def features(self, images: Sequence[int], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+        return {name: level.flip(-1) for name, level in super().features(images, dtype).items()}
+
+    def labels(self, images: Sequence[int], table: np.ndarray | None = None, stride: int = 1) -> Tensor:
+        return super().labels(images, table, stride).flip(-1)
+
+
+def test_flipping_is_training_on_mirror_images(dataset: Dataset, bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = replace(FROZEN, epochs=1, optimiser="sgd")
+    mirror = MirroredBank(bank.folder, bank.size, bank.channels, bank.count)
+    plain = trained(dataset, mirror, replace(options, flip=False))
+    monkeypatch.setattr(base_module, "flips", lambda seed, number, count, options: np.array([[True, False]] * count))
+    flipped = trained(dataset, bank, options)
+    for name, value in plain.state_dict().items():
+        torch.testing.assert_close(flipped.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 100))
+def test_pixel_loss_is_cross_entropy_without_void(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(2, 3, 5, 5, generator=generator)
+    labels = torch.randint(0, 4, (2, 5, 5), generator=generator)
+    labels[labels == 3] = VOID
+    total, count = pixel_loss(logits, labels)
+    seen = [(logits[b, :, y, x], int(labels[b, y, x])) for b in range(2) for y in range(5) for x in range(5)]
+    losses = [float(torch.logsumexp(scores, 0) - scores[label]) for scores, label in seen if label != VOID]
+    assert int(count) == len(losses)
+    assert float(total) == pytest.approx(sum(losses), rel=1e-4)
+
+
+@pytest.mark.parametrize("options", [replace(FROZEN, epochs=8), replace(SCRATCH, epochs=8)], ids=["frozen", "scratch"])
+def test_training_learns(dataset: Dataset, bank: Bank, options: BaseOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses: list[float] = []
+    run = base_module.train
+    monkeypatch.setattr(base_module, "train", lambda *args, **more: losses.extend(run(*args, **more)))
+    trained(dataset, bank, options)
+    assert len(losses) == 8 * (len(training_images(dataset, FOLD)) // 8)
+    assert np.mean(losses[-4:]) < 0.6 * np.mean(losses[:2])
+
+
+def test_a_frozen_encoder_stays_and_needs_its_bank(dataset: Dataset, bank: Bank) -> None:
+    model = trained(dataset, bank, replace(FROZEN, epochs=1))
+    assert model.encoder.weights_hash() == build_encoder("tiny").weights_hash() == model.card.encoder_hash
+    assert not model.training
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    with pytest.raises(GfssError, match="give its bank or train the encoder too"):
+        trained(dataset, None)
+
+
+def test_the_card_says_what_the_model_is(dataset: Dataset, bank: Bank) -> None:
+    card = trained(dataset, bank, replace(FROZEN, epochs=1)).card
+    assert (card.encoder, card.output_stride, card.size, card.data) == ("tiny", 4, SIZE, "tiny")
+    assert card.classes == CLASSES[2:]
+    assert card.novel == CLASSES[:2]
+    assert card.training["rate"] == 1e-2
+
+
+@pytest.mark.parametrize("options", [replace(FROZEN, epochs=1), SCRATCH], ids=["frozen", "scratch"])
+def test_a_saved_model_is_read_back(dataset: Dataset, bank: Bank, options: BaseOptions, tmp_path: Path) -> None:
+    model = trained(dataset, bank, options, tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")  # the training checkpoint is gone
+    assert any(name.startswith("encoder.") for name in load_file(file)) == options.train_encoder
+    read = load_base(tmp_path)
+    assert same_weights(model, read)
+    assert read.card == replace(model.card, training=read.card.training)
+    assert read.card.encoder_hash == read.encoder.weights_hash()
+    image = torch.rand(1, 3, SIZE, SIZE)
+    with torch.no_grad():
+        assert torch.equal(model(image).base, read(image).base)
+
+
+def test_a_resumed_run_ends_as_the_whole_one(
+    dataset: Dataset, bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gfss.training import loop
+
+    monkeypatch.setattr(loop, "SAVE_EVERY", 3)
+    whole = trained(dataset, bank)
+    draw = batch_images
+
+    def stopping(images: np.ndarray, batch: int, seed: int, number: int) -> list[int]:
+        if number == 5:
+            raise KeyboardInterrupt
+        return draw(images, batch, seed, number)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(base_module, "batch_images", stopping)
+        trained(dataset, bank, folder=tmp_path)
+    encoder = build_encoder("tiny")
+    resumed = train_base(dataset, FOLD, encoder, "tiny", FROZEN, size=SIZE, bank=bank, folder=tmp_path, resume=True)
+    assert same_weights(whole, resumed)
+
+
+def test_other_encoder_weights_are_refused(dataset: Dataset, bank: Bank, tmp_path: Path) -> None:
+    model = make_model(dataset, bank)
+    save_base(tmp_path, model)
+    other = build_encoder("tiny", seed=1)
+    with pytest.raises(GfssError) as error:
+        load_base(tmp_path, other)
+    assert model.card.encoder_hash in str(error.value)
+    assert other.weights_hash() in str(error.value)
+    assert "--encoder-weights" in str(error.value)
+
+
+def test_a_nan_names_iteration_rate_and_images(dataset: Dataset, bank: Bank, tmp_path: Path) -> None:
+    broken = tmp_path / bank.folder.name
+    shutil.copytree(bank.folder, broken)
+    path = broken / "0000.features.npy"
+    features = np.load(path)
+    image = batch_images(training_images(dataset, FOLD), 8, 0, 0)[3]
+    features[image] = np.nan
+    np.save(path, features)
+    sample = replace(FROZEN, epochs=1)
+    with pytest.raises(GfssError) as error:
+        trained(dataset, Bank(broken, SIZE, bank.channels, bank.count), sample)
+    assert "at iteration 0 (learning rate 0.01, images " in str(error.value)
+    assert dataset.ids[image] in str(error.value)
+
+
+def test_base_miou_counts_like_plain_loops(dataset: Dataset, bank: Bank) -> None:
+    model = make_model(dataset, bank)
+    found = base_miou(model, bank, dataset, FOLD)
+    table = FOLD.label_table()
+    with torch.no_grad():
+        logits = model.head(bank.features(range(bank.count))).base
+    full = torch.nn.functional.interpolate(logits, size=(SIZE, SIZE), mode="bilinear", align_corners=True)
+    predicted, truth = full.argmax(dim=1).numpy(), bank.labels(range(bank.count), table).numpy()
+    valid = truth != VOID
+    for label, name in enumerate(("background", *CLASSES[2:])):
+        both = ((predicted == label) & (truth == label)).sum()
+        either = (((predicted == label) | (truth == label)) & valid).sum()
+        assert found[name] == pytest.approx(100 * both / max(either, 1), abs=0.2)  # ties may fall either way
+    assert found["base"] == pytest.approx(np.mean([found[name] for name in CLASSES[2:]]))
+    assert next(iter(found)) == "base"
+
+
+def test_folds_without_novel_classes_train_on_everything(dataset: Dataset) -> None:
+    assert len(training_images(dataset, Fold(tuple(range(1, 9)), ()))) == len(dataset)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from tests.conftest import REPOSITORY
+from tests.training.runs import ITERATIONS
+from torch import Tensor, nn
+
+from gfss.errors import GfssError
+from gfss.training import loop
+from gfss.training.checkpoint import load_checkpoint, save_checkpoint
+from gfss.training.loop import Schedule, Step, finish, train
+
+Optimiser = str
+
+
+@pytest.fixture(autouse=True)
+def _frequent_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "SAVE_EVERY", 4)
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.ReLU(), nn.Linear(4, 1))
+
+
+def squares(module: nn.Module, stop_at: int | None = None) -> Callable[[Step], tuple[Tensor, Tensor]]:
+    """A loss on samples of the iteration's number; may be interrupted."""
+
+    def loss(step: Step) -> tuple[Tensor, Tensor]:
+        if step.number == stop_at:
+            raise KeyboardInterrupt
+        samples = torch.randn(5, 3, generator=torch.Generator().manual_seed(step.number))
+        return (module(samples)[:, 0] - samples.sum(dim=1)).square().sum(), torch.tensor(5)
+
+    return loss
+
+
+def same_weights(first: nn.Module, second: nn.Module) -> bool:
+    states = first.state_dict(), second.state_dict()
+    return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 500), st.floats(1e-4, 1), st.floats(0, 1e-4), st.integers(0, 40), st.integers(0, 500))
+def test_learning_rate_is_the_cosine(iterations: int, rate: float, final: float, warmup: int, number: int) -> None:
+    schedule = Schedule(iterations, rate, final_rate=final, warmup=warmup)
+    if number < warmup:
+        expected = rate * (number + 1) / warmup
+    else:
+        angle = math.pi * (number - warmup) / max(iterations - warmup, 1)
+        expected = final * (1 - math.cos(angle)) / 2 + rate * (1 + math.cos(angle)) / 2
+    assert schedule.rate_at(number) == pytest.approx(expected, rel=1e-9)
+
+
+def test_each_step_is_taken_with_the_rate_of_its_number() -> None:
+    module = nn.Linear(1, 1, bias=False)
+    start = float(module.weight)
+    schedule = Schedule(3, rate=0.1, final_rate=0.0, weight_decay=0.0)
+    train(module, lambda step: (module.weight.sum(), torch.tensor(1)), schedule)
+    # gradient 1 in every step; nesterov momentum moves by 1 + 0.9 m, with m = 1, 1.9, 2.71
+    moved = sum(schedule.rate_at(i) * (1 + 0.9 * m) for i, m in enumerate((1, 1.9, 2.71)))
+    assert start - float(module.weight) == pytest.approx(moved, rel=1e-5)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
+@pytest.mark.parametrize("stop_at", [2, 4, 7, 8])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, optimiser: Optimiser, stop_at: int) -> None:
+    schedule = Schedule(10, 0.05, optimiser)  # type: ignore[arg-type]
+    whole, stopped, resumed = network(), network(), network()
+    losses = train(whole, squares(whole), schedule, seed=3)
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped, squares(stopped, stop_at), schedule, seed=3, folder=tmp_path)
+    torch.manual_seed(stop_at)  # what happened before must not matter
+    rest = train(resumed, squares(resumed), schedule, seed=3, folder=tmp_path, resume=True)
+    assert same_weights(whole, resumed)
+    assert rest == losses[stop_at // 4 * 4 :]
+    assert len(rest) < len(losses) or stop_at < 4
+
+
+def test_a_killed_process_is_resumed_bit_by_bit(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.training.runs"]
+    process = subprocess.Popen([*command, "to_be_killed", str(tmp_path)], cwd=REPOSITORY)
+    try:
+        wait_for(tmp_path / "train.json", process)
+        time.sleep(random.random() / 2)  # any moment; saving takes a good part of the run's time
+    finally:
+        process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert 0 < load_checkpoint(tmp_path, "train")[1]["iteration"] < ITERATIONS
+
+    subprocess.run([*command, "to_be_compared", str(tmp_path)], cwd=REPOSITORY, check=True)
+    resumed, whole = (load_file(tmp_path / f"{name}.safetensors") for name in ("resumed", "uninterrupted"))
+    assert resumed.keys() == whole.keys()
+    assert all(torch.equal(resumed[name], whole[name]) for name in whole)
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, "the process ended before its first checkpoint"
+        assert time.monotonic() < end, "no checkpoint appeared"
+        time.sleep(0.01)
+
+
+def test_without_resume_a_run_starts_anew(tmp_path: Path) -> None:
+    first, second = network(), network()
+    train(first, squares(first), Schedule(6), folder=tmp_path)
+    assert len(train(second, squares(second), Schedule(6), folder=tmp_path)) == 6
+    assert same_weights(first, second)
+
+
+def test_resume_without_a_checkpoint_starts_at_zero(tmp_path: Path) -> None:
+    module = network()
+    assert len(train(module, squares(module), Schedule(3), folder=tmp_path, resume=True)) == 3
+
+
+def test_another_schedule_is_refused(tmp_path: Path) -> None:
+    module = network()
+    train(module, squares(module), Schedule(6, 0.01), folder=tmp_path)
+    with pytest.raises(GfssError, match="unfinished run with another schedule .* give the same options"):
+        train(module, squares(module), Schedule(8, 0.01), folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, bad: float) -> None:
+    module = network()
+    schedule = Schedule(10, 0.01)
+    seen: list[dict[str, Tensor]] = []
+
+    def loss(step: Step) -> tuple[Tensor, Tensor]:
+        seen.append({name: value.clone() for name, value in module.state_dict().items()})
+        total, count = squares(module)(step)
+        return (total * bad if step.number == 6 else total), count
+
+    with pytest.raises(GfssError) as error:
+        train(module, loss, schedule, folder=tmp_path, describe=lambda number: f"images a{number}, b{number}")
+    message = str(error.value)
+    assert f"the loss became {bad} at iteration 6 (learning rate {schedule.rate_at(6):.2g}, images a6, b6)" in message
+    assert all(torch.equal(value, seen[-1][name]) for name, value in module.state_dict().items())  # no step was taken
+    assert load_checkpoint(tmp_path, "train")[1]["iteration"] == 4
+
+
+def test_unknown_optimiser() -> None:
+    module = network()
+    with pytest.raises(GfssError, match="unknown optimiser 'adam'; did you mean 'adamw'"):
+        train(module, squares(module), Schedule(1, optimiser="adam"))  # type: ignore[arg-type]
+
+
+def test_random_numbers_depend_on_seed_and_iteration_alone() -> None:
+    outcomes = []
+    for before, seed in ((1, 0), (2, 0), (2, 1)):
+        module = network()
+        torch.manual_seed(before)
+        outcomes.append(train(module, squares(module), Schedule(3), seed=seed))
+    assert outcomes[0] == outcomes[1] != outcomes[2]
+
+
+def test_frozen_parameters_stay_and_the_module_is_left_in_evaluation() -> None:
+    module = network()
+    module[0].requires_grad_(False)
+    before = module[0].weight.clone(), module[3].weight.clone()
+    train(module, squares(module), Schedule(3))
+    assert torch.equal(module[0].weight, before[0])
+    assert not torch.equal(module[3].weight, before[1])
+    assert not module.training
+
+
+def test_an_iteration_without_pixels_changes_nothing() -> None:
+    module = network()
+    before = network()
+    losses = train(module, lambda step: (module[3].weight.sum() * 0, torch.tensor(0)), Schedule(2, weight_decay=0.0))
+    assert losses == [0, 0]
+    assert same_weights(module, before)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 30), st.integers(1, 5))
+def test_processes_share_all_samples(count: int, world: int) -> None:
+    shares = [Step(0, rank, world).share(range(count)) for rank in range(world)]
+    assert sorted(sum(shares, [])) == list(range(count))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_scalars_are_written_for_tensorboard(tmp_path: Path) -> None:
+    module = network()
+    train(module, squares(module), Schedule(2), folder=tmp_path)
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    assert b"learning rate" in events.read_bytes()
+
+
+def test_finish_removes_the_training_checkpoint_only(tmp_path: Path) -> None:
+    for name in ("train", "base"):
+        save_checkpoint(tmp_path, {"x": torch.zeros(1)}, {}, name)
+    finish(tmp_path)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert [name[:4] for name in names] == ["base", "base"]
+    assert json.loads((tmp_path / "base.json").read_text())["tensors"] in names

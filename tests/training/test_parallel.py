@@ -1,0 +1,71 @@
+"""Two processes against one; they are started once for all tests here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.conftest import REPOSITORY
+from tests.training.runs import train_both
+from tests.training.tiny import make_source
+from torch import Tensor, nn
+
+from gfss.training.parallel import SynchronisedBatchNorm, Workers, start_workers, synchronise_batch_norm
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+    """What two processes found."""
+    folder = tmp_path_factory.mktemp("together")
+    make_source(folder)  # both read the same files and bank
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GFSS_CACHE": str(folder)}
+    command = [*launcher, "-m", "tests.training.runs", "together", str(folder)]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return load_file(folder / "together.safetensors")
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
+    return train_both(tmp_path_factory.mktemp("alone"), Workers())
+
+
+@pytest.mark.parametrize("part", ["base", "calibrator"])
+def test_two_processes_train_the_same_weights_as_one(one: dict[str, Tensor], two: dict[str, Tensor], part: str) -> None:
+    names = [name for name in one if name.startswith(part + ".")]
+    assert len(names) > 5
+    for name in names:
+        torch.testing.assert_close(
+            two[name], one[name], rtol=1e-5, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_batch_norm_over_processes_is_batch_norm_over_the_whole_batch(two: dict[str, Tensor]) -> None:
+    keys = [name.removeprefix("plain.") for name in two if name.startswith("plain.")]
+    assert sorted(keys) == ["bias", "gradient", "mean", "output", "variance", "weight"]
+    for key in keys:
+        torch.testing.assert_close(two[f"synchronised.{key}"], two[f"plain.{key}"], rtol=1e-5, atol=1e-5)
+
+
+def test_every_batch_norm_is_turned_in_place() -> None:
+    module = nn.Sequential(nn.BatchNorm2d(2), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU()))
+    before = module.state_dict()
+    synchronise_batch_norm(module)
+    assert isinstance(module[0], SynchronisedBatchNorm)
+    assert isinstance(module[1][0], SynchronisedBatchNorm)
+    assert module.state_dict().keys() == before.keys()
+    images = torch.randn(2, 3, 4, 4)
+    assert torch.equal(module[1].eval()(images), nn.BatchNorm2d(3).eval()(images).relu())
+
+
+def test_one_process_needs_no_others() -> None:
+    workers = start_workers()
+    assert (workers.rank, workers.world) == (0, 1)
+    value = torch.ones(2)
+    assert torch.equal(workers.sum(value), value)
+    workers.wait()

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.training.tiny import FOLD, make_source
+from torch import Tensor
+
+from gfss.data.episodes import Task, task
+from gfss.models.pspnet import Features
+from gfss.training import source as source_module
+from gfss.training.source import EpisodeSource, FeatureStore
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
+    return make_source(tmp_path_factory.mktemp("source"))
+
+
+def tensors(features: Features) -> list[Tensor]:
+    return [*features.levels.values(), *features.pooled, features.bottleneck, features.base]
+
+
+def test_features_are_the_models_in_any_chunks(source: EpisodeSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = [9, 3, 3, 30, 1]
+    monkeypatch.setattr(source_module, "CHUNK", 2)
+    found = source.store.features(images)
+    with torch.no_grad():
+        expected = source.store.model.head(source.store.bank.features(images))
+    for left, right in zip(tensors(found), tensors(expected), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+
+
+def test_kept_features_are_the_same_to_half_precision(source: EpisodeSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = FeatureStore(source.store.model, source.store.bank, keep=True)
+    images = [9, 3, 3, 30, 1]
+    first = kept.features(images)
+    for left, right in zip(tensors(first), tensors(source.store.features(images)), strict=True):
+        torch.testing.assert_close(left, right, rtol=2e-3, atol=2e-3)
+    monkeypatch.setattr(type(kept.bank), "features", lambda *_: pytest.fail("read again"))
+    again = kept.features(images[::-1])
+    for left, right in zip(tensors(again), tensors(first), strict=True):
+        assert torch.equal(left.flip(0), right)
+
+
+def test_a_task_keeps_all_base_classes(source: EpisodeSource) -> None:
+    drawn = task(source.dataset, FOLD, 0, 0, 2)
+    episode = source.materialise(drawn, FOLD)
+    support, query = episode.support, episode.query
+    classifier = source.store.model.head.classifier.weight[:, :, 0, 0]
+    assert torch.equal(support.base_rows, classifier)
+    assert support.base_labels == tuple(range(7))
+    assert support.owners == (0, 0)
+    assert query.features.base.shape[1] == 7
+    assert len(query.features) == len(query.labels) == len(drawn.queries)
+    support.check()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_the_fake_novel_class_leaves_scores_and_rows(source: EpisodeSource, number: int) -> None:
+    drawn = source.draw(0, number, shots=2, queries=3)
+    episode = source.episode(0, number, shots=2, queries=3, stride=4)
+    position = FOLD.base.index(drawn.novel[0]) + 1
+    keep = [i for i in range(7) if i != position]
+    classifier = source.store.model.head.classifier.weight[:, :, 0, 0]
+    assert episode.support.base_labels == tuple(keep)
+    assert torch.equal(episode.support.base_rows, classifier[keep])
+    all_scores = source.store.features(drawn.queries).base
+    assert torch.equal(episode.query.features.base, all_scores[:, keep])
+    assert episode.support.features.base.shape[1] == 6
+
+
+def test_labels_of_an_episode(source: EpisodeSource) -> None:
+    """The fake class is the last label, remaining base classes move up, true novel classes are void."""
+    drawn = Task((5,), ((4,),), (0, 1, 4))
+    fold = source.episode_fold(drawn)
+    assert fold.base == (3, 4, 6, 7, 8)
+    labels = source.materialise(drawn, fold, stride=2).query.labels
+    masks = source.store.bank.labels(drawn.queries)[:, ::2, ::2]
+    names = {0: 0, 1: 255, 2: 255, 3: 1, 4: 2, 5: 6, 6: 3, 7: 4, 8: 5, 255: 255}
+    expected = torch.tensor([[[names[int(v)] for v in row] for row in image] for image in masks])
+    assert torch.equal(labels.long(), expected)
+
+
+def test_an_episode_never_touches_the_base_classifier(source: EpisodeSource) -> None:
+    weight = source.store.model.head.classifier.weight
+    before = weight.clone()
+    support = source.episode(0, 0).support
+    support.base_rows.zero_()
+    support.features.base.zero_()
+    assert torch.equal(weight, before)
+
+
+def test_episodes_are_the_same_in_any_order(source: EpisodeSource) -> None:
+    forward = [source.episode(1, i) for i in range(3)]
+    backward = [source.episode(1, i) for i in reversed(range(3))][::-1]
+    for left, right in zip(forward, backward, strict=True):
+        assert torch.equal(left.query.labels, right.query.labels)
+        assert torch.equal(left.support.features.bottleneck, right.support.features.bottleneck)
+
+
+def test_only_named_classes_play_the_novel_one(source: EpisodeSource) -> None:
+    held_out = EpisodeSource(source.store, source.dataset, FOLD, fakes=(3, 7))
+    assert {held_out.draw(0, i).novel[0] for i in range(20)} == {3, 7}
