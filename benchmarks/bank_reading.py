@@ -127,9 +127,8 @@ def main() -> None:
     figures = measure(*(getattr(options, key) for key in keys))
     about = {key: getattr(options, key) for key in (*keys, "threads")}
     about |= {"torch": str(torch.__version__), "load": os.getloadavg()[0]}
-    print(
-        f"{options.encoder} at {options.size} px, batch {options.batch}, {options.threads} threads, load {about['load']:.1f}"
-    )
+    setting = f"{options.encoder} at {options.size} px, batch {options.batch}"
+    print(f"{setting}, {options.threads} threads, load {about['load']:.1f}")
     print(f"computing {figures['computing_ms']:8.1f} ms\nreading   {figures['reading_ms']:8.1f} ms")
     print(f"ratio     {100 * figures['ratio']:8.2f} %")
     for reads, memory in figures["memory_mb"]:

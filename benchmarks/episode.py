@@ -126,9 +126,8 @@ def main() -> None:
     rows = measure(*(getattr(options, key) for key in keys))
     about = {key: getattr(options, key) for key in (*keys, "threads")}
     about |= {"torch": str(torch.__version__), "load": os.getloadavg()[0]}
-    print(
-        f"{options.encoder} at {options.size} px, {options.episodes} episodes, {options.threads} threads, load {about['load']:.1f}"
-    )
+    setting = f"{options.encoder} at {options.size} px, {options.episodes} episodes"
+    print(f"{setting}, {options.threads} threads, load {about['load']:.1f}")
     print(f"{'way':<8}{'bank ms':>10}{'anew ms':>10}{'ratio':>8}")
     for way, row in rows.items():
         print(f"{way:<8}{row['bank_ms']:>10.0f}{row['anew_ms']:>10.0f}{row['ratio']:>8.1f}")

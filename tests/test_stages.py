@@ -7,17 +7,22 @@ import pytest
 from tests.training.tiny import CLASSES, SIZE, write_images
 
 from gfss.errors import GfssError
+from gfss.evaluation.protocols import ProtocolName
 from gfss.evaluation.records import Record, read_record, same_result, write_record
 from gfss.experiment import Experiment
 from gfss.models.novel import NovelOptions
-from gfss.stages import BASE_RECIPES, evaluate_stage, record_path, train_base_stage, train_method_stage
+from gfss.stages import BASE_RECIPES, base_record, evaluate_stage, record_path, train_base_stage, train_method_stage
 from gfss.training.base import BaseOptions
 from gfss.training.checkpoint import has_checkpoint, load_checkpoint
 from gfss.training.episodic import EpisodicOptions
 
-BASE = BaseOptions(levels=("layer3", "layer4"), pyramid=4, width=12, epochs=4, batch=8, rate=1e-2)
+BASE = BaseOptions(
+    levels=("layer3", "layer4"), pyramid=4, width=16, separable=False, epochs=20, batch=8, rate=5e-3, label_stride=2
+)  # fmt: skip
 EPISODIC = EpisodicOptions(iterations=5, batch=4, episodes=6, pairs=2)
 NOVEL = NovelOptions(hidden=8, steps=10)
+GOLDEN_IOU = 0.0
+GOLDEN = {"nsf": (0.0, 0.0), "pcn": (0.0, 0.0)}
 METHODS = ("oracle", "background", "base", "nsf", "pcn")
 
 
@@ -53,7 +58,7 @@ def finished(data: Path, runs: Path) -> tuple[dict[str, float], list[Record]]:
 def test_the_base_stage_gives_iou_of_every_base_class(finished: tuple[dict[str, float], list[Record]]) -> None:
     iou, _ = finished
     assert list(iou) == ["base", "background", *CLASSES[2:]]
-    assert 10 < iou["base"] <= 100  # six colours on grey: far above chance after some iterations
+    assert 25 < iou["base"] <= 100  # six colours on grey: far above chance after some iterations
 
 
 def test_stages_leave_finished_parts_only(data: Path, runs: Path, finished: object) -> None:
@@ -62,7 +67,7 @@ def test_stages_leave_finished_parts_only(data: Path, runs: Path, finished: obje
     assert has_checkpoint(experiment.method_folder("pcn", 1), "method")
     assert not list(runs.rglob("train*.json"))
     _, about = load_checkpoint(experiment.method_folder("pcn", 1), "method")
-    assert about["training"] == {**vars(EPISODIC), "shots": 1, "seed": 0}
+    assert about["training"].items() >= vars(EPISODIC).items()
 
 
 def test_records_say_all_of_a_run(data: Path, finished: tuple[dict[str, float], list[Record]], tmp_path: Path) -> None:
@@ -87,6 +92,15 @@ def test_records_say_all_of_a_run(data: Path, finished: tuple[dict[str, float], 
     assert base.base > 5
 
 
+def test_golden_run(finished: tuple[dict[str, float], list[Record]]) -> None:
+    """Figures of one small run; they may move a little between processors, not more."""
+    iou, records = finished
+    found = {record.method: record.figures["accumulated"] for record in records}
+    assert iou["base"] == pytest.approx(GOLDEN_IOU, abs=0.5)
+    for method, (base, novel) in GOLDEN.items():
+        assert (found[method].base, found[method].novel) == pytest.approx((base, novel), abs=0.5)
+
+
 def test_two_runs_give_the_same_records(
     data: Path, finished: tuple[dict[str, float], list[Record]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +108,23 @@ def test_two_runs_give_the_same_records(
     iou, records = run_all(data, tmp_path / "runs")
     assert iou == finished[0]
     assert all(same_result(first, second) for first, second in zip(records, finished[1], strict=True))
+
+
+@pytest.mark.parametrize("protocol", ["paired", "joint"])
+def test_trivial_methods_need_no_model(data: Path, tmp_path: Path, protocol: ProtocolName) -> None:
+    records = evaluate_stage(opened(data, tmp_path), ["oracle", "background"], 1, protocol, tasks=2)
+    for record, expected in zip(records, (100.0, 0.0), strict=True):
+        for figures in record.figures.values():
+            assert [figures.base, figures.novel, figures.miou, figures.harmonic] == [expected] * 4
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_base_model_alone_has_a_record(
+    data: Path, runs: Path, finished: tuple[dict[str, float], list[Record]]
+) -> None:
+    record = base_record(opened(data, runs))
+    assert (record.method, record.shots, record.novel_classes) == ("base", 0, list(CLASSES[:2]))
+    assert record.figures["accumulated"].base == pytest.approx(finished[0]["base"])
 
 
 def test_joint_protocol(data: Path, runs: Path, finished: object) -> None:
@@ -123,17 +154,18 @@ def test_an_unfinished_base_run_is_resumed(data: Path, tmp_path: Path, monkeypat
     from gfss.training import base, loop
 
     monkeypatch.setattr(loop, "SAVE_EVERY", 3)
-    flips = base.flips
+    augmentations = base.augmentations
 
     def stopping(seed: int, number: int, *rest: object) -> object:
         if number == 4:
             raise KeyboardInterrupt
-        return flips(seed, number, *rest)  # type: ignore[arg-type]
+        return augmentations(seed, number, *rest)  # type: ignore[arg-type]
 
     options = replace(BASE, epochs=2)
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(base, "flips", stopping)
-        train_base_stage(opened(data, tmp_path / "a"), options=options)
+    with monkeypatch.context() as patched:
+        patched.setattr(base, "augmentations", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train_base_stage(opened(data, tmp_path / "a"), options=options)
     resumed = train_base_stage(opened(data, tmp_path / "a"), options=options, resume=True)
     assert resumed == train_base_stage(opened(data, tmp_path / "b"), options=options)
 

@@ -2,8 +2,8 @@
 
 Everything an experiment makes lies below one folder:
 
-    runs/<data>-<encoder>/fold<n>/base/           base model
-    runs/<data>-<encoder>/fold<n>/<method>-<K>shot/   trained method or calibrator
+    runs/<data>-<encoder>[-<tag>]/fold<n>/base/               base model
+    runs/<data>-<encoder>[-<tag>]/fold<n>/<method>-<K>shot/   trained method or calibrator
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from gfss.data import open_dataset, open_fold
 from gfss.data.catalog import Fold, fold_of_names
 from gfss.data.dataset import Dataset
 from gfss.errors import GfssError
-from gfss.methods import Context, build_method
+from gfss.methods import BLIND, Context, build_method
 from gfss.methods.base import Method
-from gfss.methods.fitted import Calibrated, NovelFitter
+from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
+from gfss.models.calibrator import Calibrator, CalibratorOptions
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelOptions
 from gfss.training.bank import Bank, build_bank
 from gfss.training.base import load_base
+from gfss.training.blind import BlindStore
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.source import EpisodeSource, FeatureStore
 from gfss.training.trained import load_method
@@ -50,6 +52,9 @@ class Experiment:
         contiguous: COCO folds as blocks of ids instead of interleaved.
         levels: encoder levels kept in the bank.
         novel_options: how novel classifiers are fitted.
+        calibrators: method name -> calibrator, for further methods on NSF (or on NAME, as ``NAME+T``) and in place of
+            the usual ones.
+        tag: word in the folder's name, which keeps apart what is trained in another way.
         runs: folder below which trained parts lie.
     """
 
@@ -64,6 +69,8 @@ class Experiment:
     contiguous: bool = False
     levels: tuple[str, ...] = ("layer2", "layer3", "layer4")
     novel_options: NovelOptions = field(default_factory=NovelOptions)
+    calibrators: dict[str, CalibratorOptions] = field(default_factory=dict)
+    tag: str = ""
     runs: Path = Path("runs")
 
     def __post_init__(self) -> None:
@@ -79,7 +86,8 @@ class Experiment:
     def folder(self) -> Path:
         """Where the parts trained for this fold lie."""
         fold = "-".join(self.novel) if self.novel else "all" if self.fold is None else f"fold{self.fold}"
-        return self.runs / f"{self.name}-{self.encoder.replace(':', '-').replace('/', '-')}" / fold
+        system = f"{self.name}-{self.encoder.replace(':', '-').replace('/', '-')}"
+        return self.runs / (f"{system}-{self.tag}" if self.tag else system) / fold
 
     @cached_property
     def train_set(self) -> Dataset:
@@ -138,6 +146,12 @@ class Experiment:
         return EpisodeSource(FeatureStore(self.model, self.bank("val"), keep=True), self.val_set, self.classes)
 
     @cached_property
+    def blind_source(self) -> EpisodeSource:
+        """Test tasks without features, for methods that look at none."""
+        store = BlindStore(self.val_set, len(self.classes.base), self.size)
+        return EpisodeSource(store, self.val_set, self.classes)
+
+    @cached_property
     def context(self) -> Context:
         """What methods are built from."""
         side = self.model.encoder.map_size(self.size)
@@ -148,9 +162,11 @@ class Experiment:
 
     def method(self, name: str, shots: int, seed: int = 0, trained: bool = True) -> Method:
         """A method, with its trained part unless asked otherwise; what a calibrator stands on is always trained."""
+        if name in BLIND:
+            return BLIND[name]()
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            method = build_method(name, self.context)
+            method = self._untrained(name)
         if isinstance(method, Calibrated) and method.inner.module is not None:
             method.inner = self.method(method.inner.name, shots, seed)
         if method.module is not None and trained:
@@ -162,3 +178,12 @@ class Experiment:
                 )
             load_method(folder, method, self.model.card)
         return method
+
+    def _untrained(self, name: str) -> Method:
+        """A method by name, with the experiment's own calibrator if there is one of that name."""
+        options = self.calibrators.get(name)
+        if options is None:
+            return build_method(name, self.context)
+        inner = name.removesuffix("+T")
+        on = build_method(inner, self.context) if inner != name else NormalisedScoreFusion(self.context.fitter)
+        return Calibrated(on, Calibrator(options, self.context.map_size), name)

@@ -1,12 +1,12 @@
 """What practitioners use: load a model, teach it a class, segment images, see what changed, undo it.
 
-    import gfss
-    model = gfss.load("voc20-lite0")
-    model.teach("forklift", images, masks)
-    result = model.segment("yard.jpg")
-    model.report()
-    model.forget("forklift")
-    model.save("yard-model")
+import gfss
+model = gfss.load("voc20-lite0")
+model.teach("forklift", images, masks)
+result = model.segment("yard.jpg")
+model.report()
+model.forget("forklift")
+model.save("yard-model")
 """
 
 from __future__ import annotations
@@ -17,25 +17,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from gfss.data.transforms import square_image
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.records import versions
 from gfss.models.novel import NovelClassifier
 from gfss.tool.card import model_card
 from gfss.tool.cases import read_validation, support_cases
-from gfss.tool.geometry import label_map, probabilities
-from gfss.tool.inputs import Picture, as_image, find_images, labelled_images
+from gfss.tool.compare import State, compare
+from gfss.tool.inputs import Picture, find_images, labelled_images
 from gfss.tool.model_folder import is_model, read_model, write_model
 from gfss.tool.network import Network
 from gfss.tool.packing import build_network, build_taught, network_parts, taught_parts
-from gfss.tool.report import GUARD, Report, State, compare
-from gfss.tool.result import Result
+from gfss.tool.report import Report
+from gfss.tool.result import Result, segment_image
 from gfss.tool.sources import find_model, read_training
 from gfss.tool.suggest import Suggestion, suggest
 from gfss.tool.support import TaughtClass, before_lesson, fit_classes, make_example
-from gfss.tool.tiling import tiled_probabilities
 
 BACKGROUND_NAME = "background"
 
@@ -87,9 +83,6 @@ class Segmenter:
         *,
         add: bool = False,
         label: str | None = None,
-        strict: bool = False,
-        guard: float = GUARD,
-        validation: str | Path | None = None,
     ) -> None:
         """Teach a class from one or more labelled images.
 
@@ -99,9 +92,6 @@ class Segmenter:
             masks: one per image, or a label source: folder, ``labelme``, COCO ``.json``, CVAT ``.zip``.
             add: the class was taught before and these images come on top.
             label: what the label source calls the class, if not ``name``.
-            strict: refuse, and change nothing, if a known class loses more than ``guard`` points of IoU.
-            guard: see ``strict``.
-            validation: labelled images on which losses are looked for besides the support images.
         """
         self._check_name(name, add)
         lesson = self.lesson + 1
@@ -110,15 +100,11 @@ class Segmenter:
         seen = {example.sha256 for example in before}
         for example in examples:
             if example.sha256 in seen:
-                raise GfssError(f"{example.id} is already among the images that '{name}' was taught from; give each once")
+                raise GfssError(f"'{name}' was already taught from {example.id}; give every image once")
             seen.add(example.sha256)
         whole = TaughtClass(name, (*before, *examples))
-        kept = [whole if one.name == name else one for one in self.taught]
-        old = self.taught, self.classifier, self._changes
-        self._become(kept if before else [*self.taught, whole])
-        if strict and (losses := self.report(validation).losses(guard)):
-            self.taught, self.classifier, self._changes = old
-            raise GfssError(f"'{name}' was not taught: " + "; ".join(loss.sentence() for loss in losses))
+        others = [whole if one.name == name else one for one in self.taught]
+        self._become(others if before else [*others, whole])
 
     def forget(self, name: str) -> None:
         """Take a taught class out; the model behaves as if it had never been taught."""
@@ -141,17 +127,8 @@ class Segmenter:
             tile: look at an image whose long side is more than twice the model's input piece by piece, for small
                 objects in large images.
         """
-        pixels = as_image(image)
-        size, shape = self.network.size, (pixels.shape[0], pixels.shape[1])
         look = partial(self.network.score_map, classifier=self.classifier, bias=novel_bias)
-        if tile and max(shape) > 2 * size:
-            strips = partial(tiled_probabilities, pixels, size, look)
-            mask = np.concatenate([strip.argmax(axis=0).astype(np.uint8) for strip in strips()])
-            return Result(pixels, self.classes, mask, lambda: np.concatenate(list(strips()), axis=1))
-        scores = look(square_image(pixels, size))
-        return Result(
-            pixels, self.classes, label_map(scores, size, shape), partial(probabilities, scores, size, shape)
-        )
+        return segment_image(image, self.classes, self.network.size, look, tile)
 
     def report(self, validation: str | Path | None = None) -> Report:
         """What the last lesson changed for every known class, on the support images and a validation folder."""

@@ -8,13 +8,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
 from gfss.evaluation.records import Record, Run, peak_memory_mb, versions
+from gfss.evaluation.summary import summarise
 from gfss.experiment import Experiment
+from gfss.files import read_json
+from gfss.methods import BLIND
+from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
 from gfss.training import base as base_training
 from gfss.training import episodic
@@ -29,8 +34,10 @@ SCRATCH = BaseOptions(
     levels=("layer2", "layer3", "layer4"),
     pyramid=24,
     width=96,
-    epochs=20,
-    rate=3e-3,
+    epochs=16,
+    rate=4e-3,
+    flip_vertical=True,
+    shuffle_colours=True,
     label_stride=2,
     train_encoder=True,
 )
@@ -74,6 +81,34 @@ def train_base_stage(
     return base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
 
 
+def base_record(experiment: Experiment) -> Record:
+    """The base classifier alone on every val image, as a record with 0 shots (accumulated IoU, novel pixels void)."""
+    start = time.perf_counter()
+    iou = base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
+    card = experiment.model.card
+    figures = summarise({name: iou[name] for name in card.classes}, {}, iou["background"])
+    return Record(
+        data=experiment.name,
+        fold=_fold_name(experiment),
+        shots=0,
+        encoder=experiment.encoder,
+        method="base",
+        protocol="joint",
+        tasks=1,
+        seed=int(card.training.get("seed", 0)),
+        recipe=json.loads(json.dumps({"size": experiment.size, "base": card.training})),
+        base_classes=list(card.classes),
+        novel_classes=list(card.novel),
+        supports=[[]],
+        figures={"accumulated": figures},
+        run=Run(
+            seconds={"evaluate": time.perf_counter() - start},
+            peak_memory_mb=peak_memory_mb(),
+            versions=versions(),
+        ),
+    )
+
+
 def train_method_stage(
     experiment: Experiment,
     name: str,
@@ -110,7 +145,10 @@ def train_method_stage(
     else:
         losses = train_method(method, experiment.train_source, options, **common)
     if workers.rank == 0:
-        save_method(folder, method, experiment.model.card, asdict(options))
+        training = asdict(options)
+        if isinstance(method, Calibrated):
+            training["calibrator"] = asdict(method.calibrator.options)
+        save_method(folder, method, experiment.model.card, training)
         finish(folder)
     return sum(losses[-50:]) / max(1, len(losses[-50:]))
 
@@ -126,7 +164,8 @@ def evaluate_stage(
     """Examine methods on the same tasks; one record each."""
     start = time.perf_counter()
     methods = [experiment.method(name, shots) for name in names]
-    source = experiment.val_source
+    blind = all(name in BLIND for name in names)
+    source = experiment.blind_source if blind else experiment.val_source
     drawn = draw_tasks(source, protocol, shots, tasks, seed)
     prepared = time.perf_counter() - start
     results = examine(methods, source, drawn, len(drawn))
@@ -134,22 +173,20 @@ def evaluate_stage(
     ids = experiment.val_set.ids
     supports = [[ids[i] for group in task.supports for i in group] for task in drawn]
     names_of = experiment.val_set.classes
-    recipe = {
-        "size": experiment.size,
-        "base": experiment.model.card.training,
-        "novel": asdict(experiment.novel_options),
-    }
+    recipe: dict[str, Any] = {"size": experiment.size}
+    if not blind:
+        recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
     return [
         Record(
             data=experiment.name,
-            fold=",".join(experiment.novel) if experiment.novel else experiment.fold or 0,
+            fold=_fold_name(experiment),
             shots=shots,
             encoder=experiment.encoder,
             method=method.name,
             protocol=protocol,
             tasks=len(drawn),
             seed=seed,
-            recipe=json.loads(json.dumps(recipe)),
+            recipe=json.loads(json.dumps(recipe | _training_of(experiment, method, shots))),
             base_classes=[names_of[c - 1] for c in experiment.classes.base],
             novel_classes=[names_of[c - 1] for c in experiment.classes.novel],
             supports=supports,
@@ -164,10 +201,29 @@ def evaluate_stage(
     ]
 
 
-def record_path(folder: Path, record: Record) -> Path:
-    """Where a record goes below a folder of results."""
+def record_path(folder: Path, record: Record, tag: str = "") -> Path:
+    """Where a record goes below a folder of results.
+
+    Args:
+        tag: of the experiment.
+    """
     name = f"{record.method}-{record.shots}shot-{record.protocol}-seed{record.seed}.json"
-    return folder / f"{record.data}-{record.encoder}" / f"fold{record.fold}" / name
+    system = f"{record.data}-{record.encoder}"
+    return folder / (f"{system}-{tag}" if tag else system) / f"fold{record.fold}" / name
+
+
+def _training_of(experiment: Experiment, method: Method, shots: int) -> dict[str, Any]:
+    """How a trained method was trained, from its checkpoint."""
+    if method.module is None:
+        return {}
+    about = read_json(experiment.method_folder(method.name, shots) / "method.json")
+    return {"training": about["training"]}
+
+
+def _fold_name(experiment: Experiment) -> int | str:
+    if experiment.novel:
+        return ",".join(experiment.novel)
+    return "all" if experiment.fold is None else experiment.fold
 
 
 def _weights_hash(module: torch.nn.Module) -> str:

@@ -1,4 +1,4 @@
-"""The building blocks of the compared systems, once more, as slow loops; arrays are (channels, h, w) without a batch."""
+"""The building blocks of the compared systems once more, as slow loops; arrays are (channels, h, w), without batch."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def ready(method: Learned, seed: int = 0) -> dict[str, Array]:
     with torch.no_grad():
         for parameter in method.module.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator))
+    method.module.requires_grad_(False)
     method.trained = True
     return parameters(method.module)
 

@@ -9,8 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.methods.cases import STRIDE, make_episode, map_labels
+from tests.methods.cases import BASE, STRIDE, make_episode, map_labels
 from tests.methods.test_probe import EXACT, reference, slow_sample
+from torch import Tensor
+from torch.nn import functional as F
 
 from gfss.errors import GfssError
 from gfss.methods.base import Support
@@ -19,15 +21,22 @@ from gfss.models.maps import class_map, upsample
 from gfss.models.pspnet import Features
 
 
-def said(support: Support, meaning: dict[int, int]) -> Support:
-    """The support set with a base model that takes label L for class ``meaning[L]`` (others for what they are)."""
-    labels = map_labels(support.labels, support.features.size)
+def taken_for(features: Features, labels: Tensor, meaning: dict[int, int], base: int = BASE) -> Features:
+    """The features under a base model that takes label L for class ``meaning[L]``, and others for what they are.
+
+    Novel labels without a meaning are taken for background.
+    """
     table = torch.arange(256)
-    table[support.base + 1 :] = 0
+    table[base + 1 :] = 0
     for label, taken in meaning.items():
         table[label] = taken
-    base = torch.nn.functional.one_hot(table[labels], support.base + 1).permute(0, 3, 1, 2) * 4.0
-    return replace(support, features=replace(support.features, base=base.to(support.features.base)))
+    scores = F.one_hot(table[map_labels(labels, features.size)], base + 1).permute(0, 3, 1, 2) * 4.0
+    return replace(features, base=scores.to(features.base))
+
+
+def said(support: Support, meaning: dict[int, int]) -> Support:
+    """The support set under such a base model."""
+    return replace(support, features=taken_for(support.features, support.labels, meaning))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,8 @@ def said(support: Support, meaning: dict[int, int]) -> Support:
 )
 def test_equals_the_slow_implementation(meaning: dict[int, int], groups: list[list[int]]) -> None:
     episode = make_episode(2, 2, seed=3, dtype=torch.float64)
-    support, query = said(episode.support, meaning), episode.query.features
+    support = said(episode.support, meaning)
+    query = taken_for(episode.query.features, episode.query.labels, meaning)
     method = BaseClassMining(options=EXACT)
     method.learn(support)
     assert [[support.base + 1 + i for i in confusion.novel] for confusion in method.confusions] == groups
@@ -113,12 +123,10 @@ def test_refuses_supports_that_show_only_the_class() -> None:
 def test_a_class_is_found_where_it_was_taken_for_background() -> None:
     """On easy features the override finds the object and leaves base objects alone."""
     episode = make_episode(5, 1, queries=4)
-    support, query = said(episode.support, {}), episode.query
-    as_support = replace(support, features=query.features, labels=query.labels)
-    features: Features = said(as_support, {}).features  # a perfect base model that takes the object for background
+    features = taken_for(episode.query.features, episode.query.labels, {})
     method = BaseClassMining()
-    method.learn(support)
+    method.learn(said(episode.support, {}))
     found = method.scores(features).argmax(dim=1)
-    truth = map_labels(query.labels, features.size)
+    truth = map_labels(episode.query.labels, features.size)
     valid = truth != 255
     assert (found == truth)[valid].float().mean() > 0.9

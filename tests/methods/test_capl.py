@@ -30,7 +30,7 @@ KEPT = (0, 1, 2, 4, 5)  # base class 3 plays the novel class
 
 
 def slow_embed(p: dict[str, Array], maps: Array) -> Array:
-    x = convolve(maps, p["project.weight"], p["project.bias"])
+    x = convolve(maps, p["project.weight"])
     return np.stack([[unit(x[:, i, j]) for j in range(x.shape[2])] for i in range(x.shape[1])]).transpose(2, 0, 1)
 
 

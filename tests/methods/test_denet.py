@@ -85,5 +85,5 @@ def test_training_drops_whole_base_rows_and_no_novel_row() -> None:
 
 
 def test_a_level_that_the_base_model_does_not_read_is_named() -> None:
-    with pytest.raises(GfssError, match="unknown encoder level 'layer5'.*layer3, layer4"):
+    with pytest.raises(GfssError, match=r"unknown encoder level 'layer5'.*layer3, layer4"):
         Denet(make_context().model.head, DenetOptions(levels=("layer5",)))

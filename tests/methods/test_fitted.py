@@ -65,7 +65,7 @@ def test_fusions_equal_loops() -> None:
 
 
 def test_prototype_methods_equal_loops() -> None:
-    episode = make_episode(2, 2, dtype=torch.float64)
+    episode = make_episode(2, 2)
     support, query = episode.support, episode.query.features
     prototypes = slow_prototypes(support)
     base = support.base_rows.numpy()

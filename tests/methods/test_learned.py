@@ -73,7 +73,7 @@ def test_training_lowers_the_loss_and_repeats(name: str) -> None:
         before, pixels = method.loss(episode)
         train(method.module, lambda step: method.loss(episode), Schedule(15, 5e-3, "adamw"), seed=1)
         after, _ = method.loss(episode)
-        return float(before / pixels), float(after / pixels), method.module.state_dict()
+        return (before / pixels).item(), (after / pixels).item(), method.module.state_dict()
 
     before, after, weights = run()
     assert after < before

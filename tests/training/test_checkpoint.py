@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -52,54 +54,37 @@ def test_a_new_pair_replaces_the_old_one_and_no_other(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 4
 
 
+# how often os.fsync, os.replace and Path.unlink are called by one save: tensors, then JSON, then the old tensors
 @pytest.mark.parametrize(
-    "moment", ["writing tensors", "renaming tensors", "writing json", "renaming json", "cleaning up"]
+    ("owner", "name", "call", "survivor"),
+    [(os, "fsync", 1, 0), (os, "replace", 1, 0), (os, "fsync", 2, 0), (os, "replace", 2, 0), (Path, "unlink", 1, 1)],
+    ids=["writing tensors", "renaming tensors", "writing JSON", "renaming JSON", "removing the old tensors"],
 )
 def test_a_crash_at_any_moment_leaves_one_whole_pair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, call: int, survivor: int
 ) -> None:
     save_checkpoint(tmp_path, tensors(0), {"seed": 0})
-    kind, what = moment.split()
-    suffix = {"tensors": ".safetensors", "json": ".json", "up": ".safetensors"}[what]
-
-    def crash(path: object) -> None:
-        if str(path).endswith(suffix):
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        if kind == "renaming":
-            patched.setattr(os, "replace", crash_at_call(crash, os.replace))
-        elif kind == "cleaning":
-            patched.setattr(Path, "unlink", lambda self, missing_ok=False: crash(self))
-        else:
-            patched.setattr(os, "fsync", crash_at_number(1 if what == "tensors" else 2, os.fsync))
-        save_checkpoint(tmp_path, tensors(1), {"seed": 1})
-
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, crash_at(call, getattr(owner, name)))
+        with pytest.raises(KeyboardInterrupt):
+            save_checkpoint(tmp_path, tensors(1), {"seed": 1})
     read, about = load_checkpoint(tmp_path)
-    assert about["seed"] == (1 if kind == "cleaning" else 0)
-    assert_same(read, tensors(about["seed"]))
+    assert about["seed"] == survivor
+    assert_same(read, tensors(survivor))
 
     save_checkpoint(tmp_path, tensors(2), {"seed": 2})
     assert_same(load_checkpoint(tmp_path)[0], tensors(2))
     assert len(list(tmp_path.glob("*.safetensors"))) == 1
 
 
-def crash_at_call(crash, replace):
-    def patched(source: object, target: object) -> None:
-        crash(target)
-        replace(source, target)
+def crash_at(call: int, function: Callable[..., None]) -> Callable[..., None]:
+    """The function, but interrupted at its so manieth call."""
+    calls = count(1)
 
-    return patched
-
-
-def crash_at_number(number: int, function):
-    calls = []
-
-    def patched(*arguments: object) -> None:
-        calls.append(arguments)
-        if len(calls) == number:
+    def patched(*arguments: object, **more: object) -> None:
+        if next(calls) == call:
             raise KeyboardInterrupt
-        function(*arguments)
+        function(*arguments, **more)
 
     return patched
 
@@ -169,7 +154,7 @@ def test_a_restored_optimiser_continues_bit_by_bit(kind: str) -> None:
     for _ in range(3):
         step(first, optimiser)
     second, other = make(first.detach())
-    restore_optimiser(other, optimiser_tensors(optimiser))
+    restore_optimiser(other, {name: value.clone() for name, value in optimiser_tensors(optimiser).items()})
     for _ in range(3):
         step(first, optimiser)
         step(second, other)

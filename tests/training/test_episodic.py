@@ -159,9 +159,10 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
             raise KeyboardInterrupt
         return played_loss(*arguments)
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(episodic, "_played_loss", stopping)
-        train_calibrator(stopped, source, OPTIONS, key="key", folder=tmp_path)
+        with pytest.raises(KeyboardInterrupt):
+            train_calibrator(stopped, source, OPTIONS, key="key", folder=tmp_path)
     assert len(train_calibrator(resumed, source, OPTIONS, key="key", folder=tmp_path, resume=True)) == 2
     assert same(weights(whole), weights(resumed))
 

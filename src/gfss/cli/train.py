@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,17 +28,22 @@ def base(
     epochs: Annotated[int, typer.Option(min=0, help="Passes over the images; the recipe's if 0.")] = 0,
     seed: o.Seed = 0,
     resume: Resume = False,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of results for the record.")] = None,
     runs: o.Runs = o.RUNS,
     threads: o.Threads = 0,
 ) -> None:
     """Stage 1: train pyramid head and base classifier, then print the base mIoU on the val images."""
-    from gfss.stages import train_base_stage
+    from gfss.evaluation.records import write_record
+    from gfss.stages import base_record, record_path, train_base_stage
 
     o.use_threads(threads)
     experiment = o.open_experiment(data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs)
     figures = train_base_stage(experiment, recipe, epochs=epochs, seed=seed, resume=resume)
     for name, value in figures.items():
         typer.echo(f"{name:>16} {value:6.2f}")
+    if out:
+        record = base_record(experiment)
+        write_record(record_path(out, record), record)
 
 
 @app.command("method")

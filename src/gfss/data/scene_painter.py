@@ -22,8 +22,8 @@ SIDE = 112
 OVERSAMPLING = 2
 FINE = SIDE * OVERSAMPLING
 MIN_VISIBLE = 130  # labelled pixels every object's class keeps: above 2 * 32 * 32 * (112 / 500)^2 = 102
-RADIUS = (17.0, 29.0)  # half the size of an object, in pixels of the image
-TYPICAL_TEXTURE = 0.6  # how often a class wears its own texture instead of any
+RADIUS = (19.0, 30.0)  # half the size of an object, in pixels of the image
+TYPICAL_TEXTURE = 0.7  # how often a class wears its own texture instead of any
 TYPICAL_HUE = 0.2  # how often it has its own hue: a weak hint only
 
 
@@ -98,7 +98,7 @@ def _objects(class_ids: Sequence[int], tint: Colour, rng: np.random.Generator) -
 
 def _object(class_id: int, radius: float, centre: np.ndarray, tint: Colour, rng: np.random.Generator) -> Item:
     name = list(SHAPES)[class_id - 1]
-    turn = rng.normal(0, 0.25 if name in UPRIGHT else 0.6)
+    turn = rng.normal(0, 0.2 if name in UPRIGHT else 0.45)
     typical = rng.random() < TYPICAL_TEXTURE
     texture = TEXTURES[class_id % len(TEXTURES)] if typical else str(rng.choice(TEXTURES))
     hue = (class_id * 0.382 + rng.normal(0, 0.05)) % 1 if rng.random() < TYPICAL_HUE else None

@@ -39,6 +39,9 @@ th { color: var(--soft); font-weight: 600; font-size: 14px; } td.best { font-wei
 .pictures td { border: 0; padding: 3px; text-align: center; }
 .pictures img { display: block; width: 132px; height: auto; border-radius: 4px; image-rendering: auto; }
 .pictures .note { font-size: 13px; color: var(--soft); }
+details { margin: 10px 0; } summary { cursor: pointer; color: var(--soft); }
+td.cell { background: color-mix(in srgb, var(--known) var(--share), transparent); }
+svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg .soft { fill: var(--soft); }
 """
 
 
@@ -58,6 +61,24 @@ class Page:
     def text(self, text: str) -> None:
         """A paragraph."""
         self._parts.append(f"<p>{escape(text)}</p>")
+
+    def add(self, markup: str) -> None:
+        """Markup of the caller's own, an SVG chart for instance; nothing in it is escaped."""
+        self._parts.append(markup)
+
+    def details(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table that opens on a click."""
+        self._parts.append(f"<details><summary>{escape(title)}</summary>")
+        self.table(header, rows)
+        self._parts.append("</details>")
+
+    def matrix(self, names: Sequence[str], shares: Sequence[Sequence[float]], corner: str = "") -> None:
+        """A square table of shares in percent, the larger the darker."""
+        lines = [f"<tr><th>{escape(corner)}</th>" + "".join(f"<th>{escape(name)}</th>" for name in names) + "</tr>"]
+        for name, row in zip(names, shares, strict=True):
+            cells = "".join(f"<td class=cell style='--share:{share:.0f}%'>{share:.1f}</td>" for share in row)
+            lines.append(f"<tr><td>{escape(name)}</td>{cells}</tr>")
+        self._parts.append(f"<div class=wide><table>{''.join(lines)}</table></div>")
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], best: Sequence[int] = ()) -> None:
         """A table; in the columns of ``best`` the largest number is bold."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -17,25 +17,14 @@ from gfss.data.catalog import Fold
 from gfss.data.episodes import Task, joint_task, task
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.metrics import METRICS, Metric, image_counts
-from gfss.methods.base import Query, Support
+from gfss.methods.base import Method, Query
 from gfss.methods.trivial import Oracle
 from gfss.models.maps import class_map
-from gfss.models.pspnet import Features
 from gfss.progress import Bar
 from gfss.training.source import EpisodeSource
 
 ProtocolName = Literal["paired", "joint"]
 CHUNK = 64  # queries that are scored at once
-
-
-class Examined(Protocol):
-    """What the harness needs of a method."""
-
-    name: str
-
-    def learn(self, support: Support) -> None: ...
-
-    def scores(self, query: Features) -> Tensor: ...
 
 
 @dataclass
@@ -73,7 +62,7 @@ def draw_tasks(
 
 
 def examine(
-    methods: Sequence[Examined],
+    methods: Sequence[Method],
     source: EpisodeSource,
     tasks: Iterable[Task],
     total: int,
@@ -100,7 +89,7 @@ def examine(
 
 
 def _examine_task(
-    methods: Sequence[Examined],
+    methods: Sequence[Method],
     results: dict[str, Result],
     source: EpisodeSource,
     supports: EpisodeSource,

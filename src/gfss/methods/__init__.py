@@ -45,9 +45,11 @@ class Context:
 
 Builder = Callable[[Context], Method]
 
+# methods that look at no features and need no base model
+BLIND: dict[str, Callable[[], Method]] = {"oracle": Oracle, "background": Background}
+
 UNTRAINED: dict[str, Builder] = {
-    "oracle": lambda context: Oracle(),
-    "background": lambda context: Background(),
+    **{name: (lambda context, make=make: make()) for name, make in BLIND.items()},
     "base": lambda context: BaseOnly(),
     "score": lambda context: ScoreFusion(context.fitter),
     "npf": lambda context: NormalisedParameterFusion(),

@@ -44,9 +44,8 @@ class Prototypes(nn.Module):
         super().__init__()
         width = rows.shape[1]
         self.scale = scale
-        self.project = nn.Conv2d(width, width, 1)
+        self.project = nn.Conv2d(width, width, 1, bias=False)
         nn.init.dirac_(self.project.weight)
-        nn.init.zeros_(self.project.bias)
         self.prototypes = nn.Parameter(F.normalize(rows, dim=1))
         self.gate = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from gfss.methods.probe import position_labels, position_samples
 from gfss.methods.prototypes import novel_prototypes
 from gfss.models.novel import support_labels
 from gfss.models.pspnet import Features
+
+TINY = 1e-30  # probabilities are not taken smaller before a logarithm
 
 
 @dataclass(frozen=True)
@@ -47,26 +50,37 @@ class DiamOptions:
 
 @dataclass(frozen=True)
 class SupportPositions:
-    """Support positions that are not void, all images together.
+    """Support positions that are not void, all images together, those without a novel class first, then by class.
 
     Attributes:
-        features: (channels, positions).
-        targets: (positions,), 0 none of the novel classes, 1..n.
-        weights: of the targets in the cross entropy, (1 + n,).
+        features: (channels + 1, positions); the last row is one, for the biases.
+        weights: of the positions in the cross entropy, (positions,); means are taken over all positions.
+        counts: number of positions without a novel class, of the first novel class, of the second, ...
     """
 
     features: Tensor
-    targets: Tensor
     weights: Tensor
+    counts: tuple[int, ...]
 
-    def loss(self, rows: Tensor, biases: Tensor) -> Tensor:
-        """Weighted cross entropy, base classes folded into "none", averaged over positions: (images,)."""
-        images, classes, _ = rows.shape
-        logits = (rows.flatten(0, 1) @ self.features).view(images, classes, -1) + biases[..., None]
-        known = classes - len(self.weights) + 1
-        folded = torch.cat([logits[:, :known].logsumexp(dim=1, keepdim=True), logits[:, known:]], dim=1)
-        targets = self.targets.expand(images, -1)
-        return F.cross_entropy(folded, targets, self.weights, reduction="none").mean(dim=1)
+    @cached_property
+    def weighted(self) -> Tensor:
+        """Features times weights, (positions, channels + 1)."""
+        return (self.features * self.weights).T.contiguous()
+
+    def pull(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross entropy (images,) with base classes folded into one, and its derivative by the table of classifiers."""
+        known = table.shape[1] - len(self.counts) + 1
+        logits = (table.flatten(0, 1) @ self.features).view(*table.shape[:2], -1)
+        probabilities = logits.softmax(dim=1)
+        none, *novel = probabilities.split(self.counts, dim=2)
+        right = [none[:, :known].sum(dim=1), *(part[:, known + i] for i, part in enumerate(novel))]
+        likelihood = torch.cat(right, dim=1).clamp_min(TINY)
+        loss = -(likelihood.log() * self.weights).sum(dim=1)
+        # by the logits: the probabilities, minus those given that the position is right; in place
+        none[:, :known] *= 1 - 1 / likelihood[:, None, : self.counts[0]]
+        for i, part in enumerate(novel):
+            part[:, known + i] -= 1
+        return loss, (probabilities.flatten(0, 1) @ self.weighted).view_as(table)
 
 
 @dataclass(frozen=True)
@@ -74,13 +88,11 @@ class Adapted:
     """Classifiers of a batch of images.
 
     Attributes:
-        rows: (images, classes, channels).
-        biases: (images, classes).
+        table: rows and, in the last column, biases: (images, classes, channels + 1).
         losses: total loss before each step, (iterations, images).
     """
 
-    rows: Tensor
-    biases: Tensor
+    table: Tensor
     losses: Tensor
 
 
@@ -103,15 +115,16 @@ class Diam(Method):
         self.options = options or DiamOptions()
 
     def learn(self, support: Support) -> None:
-        prototypes = F.normalize(novel_prototypes(support), dim=1)
-        self.start = torch.cat([support.base_rows, prototypes])
+        rows = torch.cat([support.base_rows, F.normalize(novel_prototypes(support), dim=1)])
+        self.start = F.pad(rows, (0, 1))
         labels = support_labels(position_labels(support), support.novel_labels).flatten().long()
-        valid = labels != VOID
+        order = labels.sort(stable=True).indices[: int((labels != VOID).sum())]  # void is last
+        counts = labels[order].bincount(minlength=support.novel + 1)
+        weights = torch.ones(len(order)).to(rows)
         one_shot = len(support.owners) == support.novel
-        weights = torch.ones(support.novel + 1).to(self.start)
-        weights[0] = self.options.background_one_shot if one_shot else self.options.background_more_shots
-        features = position_samples(support.features.bottleneck)[valid].T.contiguous()
-        self.support = SupportPositions(features, labels[valid], weights)
+        weights[: counts[0]] = self.options.background_one_shot if one_shot else self.options.background_more_shots
+        features = _with_ones(position_samples(support.features.bottleneck)[order].T)
+        self.support = SupportPositions(features, weights / len(order), tuple(counts.tolist()))
 
     def scores(self, query: Features) -> Tensor:
         batches = [query[i : i + self.options.batch] for i in range(0, len(query), self.options.batch)]
@@ -119,49 +132,56 @@ class Diam(Method):
 
     def _scores(self, query: Features) -> Tensor:
         adapted = adapt(query, self.start, self.support, self.options)
-        logits = adapted.rows @ query.bottleneck.flatten(2) + adapted.biases[..., None]
-        return logits.view(len(query), -1, *query.size)
+        return (adapted.table @ _with_ones(query.bottleneck.flatten(2))).view(len(query), -1, *query.size)
 
 
+@torch.no_grad()
 def adapt(query: Features, start: Tensor, support: SupportPositions, options: DiamOptions) -> Adapted:
-    """Descend from the rows ``start`` (classes, channels), for each query image by itself."""
-    with torch.inference_mode(False), torch.enable_grad():
-        # clones, because tensors made in inference mode cannot take part in gradients
-        features = query.bottleneck.detach().clone().flatten(2)
-        snapshot = query.base.detach().clone().flatten(2).log_softmax(dim=1)
-        support = SupportPositions(support.features.clone(), support.targets.clone(), support.weights.clone())
-        rows = start.detach().clone().expand(len(query), -1, -1).contiguous().requires_grad_()
-        biases = rows.new_zeros(rows.shape[:2]).requires_grad_()
-        prior = features.new_empty(0)
-        losses: list[Tensor] = []
-        for iteration in range(options.iterations):
-            logs = (rows @ features + biases[..., None]).log_softmax(dim=1)
-            shares = logs.exp().mean(dim=2)
-            if iteration in (0, options.prior_update):
-                prior = shares.detach().log()
-            loss = (
-                options.support_weight * support.loss(rows, biases)
-                + options.prior_weight * (shares * (shares.log() - prior)).sum(dim=1)
-                + query_loss(logs, snapshot, options)
-            )
-            losses.append(loss.detach())
-            steps = torch.autograd.grad(loss.sum(), (rows, biases))
-            with torch.no_grad():
-                rows.sub_(steps[0], alpha=options.rate)
-                biases.sub_(steps[1], alpha=options.rate)
-        return Adapted(rows.detach(), biases.detach(), torch.stack(losses))
+    """Descend from the classifier ``start`` (classes, channels + 1), for each query image by itself.
+
+    The derivatives are written out: automatic ones would take about twice the time.
+    """
+    features = _with_ones(query.bottleneck.flatten(2))
+    back = features.transpose(1, 2) / features.shape[2]  # means are taken over positions
+    snapshot = query.base.flatten(2).log_softmax(dim=1)
+    table = start.repeat(len(query), 1, 1)
+    prior = table.new_empty(0)
+    losses: list[Tensor] = []
+    for iteration in range(options.iterations):
+        logs = (table @ features).log_softmax(dim=1)
+        shares = logs.exp().mean(dim=2).clamp_min(TINY).log()
+        if iteration in (0, options.prior_update):
+            prior = shares
+        query_loss, slopes = pull_of_query(logs, shares - prior, snapshot, options)
+        support_loss, steps = support.pull(table)
+        losses.append(query_loss + options.support_weight * support_loss)
+        table -= options.rate * (slopes @ back + options.support_weight * steps)
+    return Adapted(table, torch.stack(losses))
 
 
-def query_loss(logs: Tensor, snapshot: Tensor, options: DiamOptions) -> Tensor:
-    """Entropy and distillation of query images, (images,).
+def pull_of_query(logs: Tensor, surplus: Tensor, snapshot: Tensor, options: DiamOptions) -> tuple[Tensor, Tensor]:
+    """Loss of query images without its support part, (images,), and its derivative by the logits of each position.
+
+    All three parts have the form sum p log(p / something), where p are the class probabilities, their means, or
+    folded ones. With the weighted sum L of these logarithms the loss is the mean of sum p L over positions, and its
+    derivative by the logits is p (L - sum p L).
 
     Args:
         logs: log-probabilities (images, background + base + novel, positions).
+        surplus: logarithms of the class shares minus those of the estimated ones, (images, classes).
         snapshot: log-probabilities of the frozen base model (images, background + base, positions).
     """
     known = snapshot.shape[1]
-    entropy = -(logs.exp() * logs).sum(dim=1).mean(dim=1)
     background = torch.cat([logs[:, :1], logs[:, known:]], dim=1).logsumexp(dim=1, keepdim=True)
-    folded = torch.cat([background, logs[:, 1:known]], dim=1)
-    divergence = (folded.exp() * (folded - snapshot)).sum(dim=1).mean(dim=1)
-    return options.entropy_weight * entropy + options.distillation_weight * divergence
+    away = torch.cat([background, logs[:, 1:known]], dim=1) - snapshot
+    logarithms = options.prior_weight * surplus[..., None] - options.entropy_weight * logs
+    logarithms[:, :known] += options.distillation_weight * away
+    logarithms[:, known:] += options.distillation_weight * away[:, :1]
+    probabilities = logs.exp()
+    means = (probabilities * logarithms).sum(dim=1, keepdim=True)
+    return means.mean(dim=(1, 2)), probabilities * (logarithms - means)
+
+
+def _with_ones(maps: Tensor) -> Tensor:
+    """Maps (..., channels, positions) with one more channel of ones, which biases multiply."""
+    return F.pad(maps, (0, 0, 0, 1), value=1.0)

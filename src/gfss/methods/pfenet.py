@@ -138,7 +138,7 @@ class Pfenet(Learned):
                 f"method '{self.name}' needs encoder level {' or '.join(self.options.middle)}, but the base model "
                 f"reads only {', '.join(head.channels)}; train a base model that reads one of them too"
             )
-        level_channels(head, [self.options.high])
+        level_channels(head, [self.options.high])  # refuses a base model that does not read it
         self.net = Enrichment(level_channels(head, self.middle), self.options)
         super().__init__(self.net)
 

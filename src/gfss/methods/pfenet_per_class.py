@@ -65,10 +65,10 @@ class PfenetPerClass(Pfenet):
 
     def learn(self, support: Support) -> None:
         super().learn(support)
-        self.base_guides = [self._guide(label - 1) for label in support.base_labels[1:]]
+        self.base_labels = support.base_labels
 
     def logits(self, query: Features) -> Tensor:
-        guides = [*self.base_guides, *self.guides]
+        guides = [*(self._guide(label - 1) for label in self.base_labels[1:]), *self.guides]
         known = [guide for guide in guides if guide is not None]
         found = iter([logits.softmax(dim=1)[:, 1] for logits, _ in self.segment(query, known)])
         never = query.base.new_zeros(len(query), *query.size)
@@ -83,6 +83,7 @@ class PfenetPerClass(Pfenet):
         return super().loss(episode)
 
     def _guide(self, place: int) -> Guide | None:
+        """What is known of base class ``place`` (from 0); None if nothing."""
         middle, high = self.exemplars.of(place)
         if not len(middle):
             return None

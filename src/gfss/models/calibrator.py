@@ -185,7 +185,9 @@ class CrossCovariance(nn.Module):
         groups = [Channels(group, size, self.options.normalise) for group in maps]
         if self.options.normalise:
             tokens = F.normalize(tokens - tokens.mean(dim=2, keepdim=True), dim=2, eps=FLAT)
-        query, key, value = (_resample(weight, self.map_size, size) for weight in (self.query, self.key, self.value))
+        power = 0.5 if self.options.normalise else 1.0  # tokens of length one grow weaker per position on larger maps
+        query, key = (_resample(weight, self.map_size, size, power) for weight in (self.query, self.key))
+        value = _resample(self.value, self.map_size, size)
         projected = (tokens @ query.T).view(batch, classes, heads, d // heads).transpose(1, 2)
         patterns = projected @ key.view(heads, d // heads, -1)  # Y Omega^T Gamma, (batch, heads, classes, positions)
         logits = torch.cat([group.products(patterns) for group in groups], dim=-1)
@@ -203,8 +205,8 @@ class CrossCovariance(nn.Module):
             values = values * (height * width) ** 0.5
         if self.options.scaling == "after":
             values = values / math.sqrt(d)
-        offset = values @ _resample(self.head.weight.T, self.map_size, size, ratio=False)
-        bias = _resample(self.head.bias[None], self.map_size, size, ratio=False)
+        offset = values @ _resample(self.head.weight.T, self.map_size, size, power=0.0)
+        bias = _resample(self.head.bias[None], self.map_size, size, power=0.0)
         return (offset + bias).view(batch, classes, height, width)
 
 
@@ -266,9 +268,13 @@ def _projection(start: Tensor | None, d: int, positions: int, deviation: float) 
     return nn.Parameter(start.clone() if start is not None else torch.randn(d, positions) * deviation)
 
 
-def _resample(weight: Tensor, trained: tuple[int, int], size: tuple[int, int], ratio: bool = True) -> Tensor:
-    """Projection (d, positions) for another map size: its patterns resized, sums over positions kept comparable."""
+def _resample(weight: Tensor, trained: tuple[int, int], size: tuple[int, int], power: float = 1.0) -> Tensor:
+    """Projection (d, positions) for another map size: its patterns resized, sums over positions kept comparable.
+
+    Args:
+        power: of the ratio of positions that the patterns are multiplied with; 0 leaves their values as they are.
+    """
     if trained == size:
         return weight
     patterns = upsample(weight.reshape(weight.shape[0], 1, *trained), size).reshape(weight.shape[0], -1)
-    return patterns * (trained[0] * trained[1] / (size[0] * size[1])) if ratio else patterns
+    return patterns * (trained[0] * trained[1] / (size[0] * size[1])) ** power

@@ -28,8 +28,8 @@ class Exchange(nn.Module):
         inputs = 11 if evidence else 8
         self.first = nn.Conv2d(inputs, hidden, kernel, padding=kernel // 2)
         self.second = nn.Conv2d(hidden, 1, 1)
-        nn.init.zeros_(self.second.weight)
-        nn.init.zeros_(self.second.bias)
+        for weight in self.second.parameters():
+            nn.init.zeros_(weight)
 
     def forward(self, fused: Tensor, evidence: Tensor | None, novel: int) -> Tensor:
         """Offsets (batch, classes, h, w).

@@ -63,5 +63,9 @@ def _class_map(scores: Tensor, size: tuple[int, int]) -> Tensor:
     candidates = able.nonzero().squeeze(1)
     if len(candidates) == 1:
         return candidates.to(torch.uint8).expand(size[0] * size[1]).reshape(size)
-    best = upsample(scores[candidates][None], size)[0].argmax(dim=0)
-    return candidates.to(torch.uint8)[best]
+    first, *others = upsample(scores[candidates][None], size)[0]
+    winner = torch.full(size, int(candidates[0]), dtype=torch.uint8, device=scores.device)
+    for label, score in zip(candidates[1:].tolist(), others, strict=True):  # argmax over a few maps, one by one
+        winner.masked_fill_(score > first, label)
+        first = torch.maximum(first, score)
+    return winner

@@ -30,7 +30,7 @@ HALVINGS = 6  # a fit that diverges is repeated with half the step, at most so o
 
 @dataclass(frozen=True)
 class NovelOptions:
-    """How the novel classifier is fitted.
+    """How the novel classifier is fitted; the defaults are our best, :data:`PAPER` is the paper's way.
 
     Attributes:
         features: maps it reads (see :meth:`Features.named`); the paper: ``("bottleneck",)``.
@@ -47,10 +47,13 @@ class NovelOptions:
     normalise: bool = True
     hidden: int = 64
     steps: int = 50
-    rate: float = 0.1
+    rate: float = 0.5
     momentum: float = 0.0
     weight_decay: float = 0.0
     label_stride: int = 4
+
+
+PAPER = NovelOptions(features=("bottleneck",), normalise=False, hidden=512, rate=0.1, label_stride=1)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def fit_novel(
     """
     if not torch.isfinite(maps).all():
         raise GfssError("the support features hold NaN or infinite values; rebuild the feature bank or check the image")
-    weights = class_weights(labels, classes)
+    weights = class_weights(labels, classes, maps.dtype)
     start = _initial(maps.shape[2], options.hidden, classes, seed, maps)
     fit = {"plain": _fit_plain, "dual": _fit_dual}[form or cheaper_form(maps, options.hidden, options.steps)]
     rate, todo = options.rate, torch.arange(len(maps))
@@ -122,10 +125,10 @@ def fit_novel(
     raise GfssError("fitting the novel classifier diverges even with tiny steps; check the support features")
 
 
-def class_weights(labels: Tensor, classes: int) -> Tensor:
+def class_weights(labels: Tensor, classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """Weights of the cross entropy, (episodes, classes): 1 for "none", (none pixels / own pixels) for a class."""
     flat = labels.flatten(1).long()
-    counts = torch.stack([(flat == c).sum(dim=1) for c in range(classes)], dim=1).float()
+    counts = torch.stack([(flat == c).sum(dim=1) for c in range(classes)], dim=1).double()
     if (counts.sum(dim=1) == 0).any():
         raise GfssError("a support mask is void everywhere; label the object in it")
     if (counts[:, 1:] == 0).any():
@@ -134,7 +137,7 @@ def class_weights(labels: Tensor, classes: int) -> Tensor:
         raise GfssError(
             "a support mask shows only the class and nothing else; label it so that some background is left"
         )
-    return counts[:, :1] / counts
+    return (counts[:, :1] / counts).to(dtype)
 
 
 def support_labels(labels: Tensor, classes: Sequence[int]) -> Tensor:

@@ -15,9 +15,9 @@ from gfss.data.pictures import read_image
 from gfss.data.transforms import square_image, square_label
 from gfss.errors import GfssError
 from gfss.progress import track
+from gfss.tool.compare import Case
 from gfss.tool.network import Network
-from gfss.tool.report import Case
-from gfss.tool.support import TaughtClass
+from gfss.tool.support import Example, TaughtClass
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,13 @@ def read_validation(folder: str | Path, names: Sequence[str], taught: str | None
 
 def support_cases(network: Network, taught: Sequence[TaughtClass], names: Sequence[str]) -> Iterator[Case]:
     """Every support image once: labelled pixels are true, the others are assumed to be what the model said before."""
-    seen: dict[str, Case] = {}
+    groups: dict[str, list[tuple[int, Example]]] = {}
     for one in taught:
-        label = names.index(one.name)
         for example in one.examples:
-            labels = np.where(example.labels == VOID, VOID, np.where(example.labels == 1, label, BACKGROUND))
-            if example.sha256 in seen:
-                earlier = seen[example.sha256]
-                mine = example.labels == 1
-                earlier.truth[mine] = label
-                if earlier.assumed is not None:
-                    earlier.assumed[mine] = False
-                continue
-            features = network.features(example.levels)
-            truth = labels.astype(np.uint8)
-            seen[example.sha256] = Case(example.id, features, truth, truth == BACKGROUND, example.image)
-    yield from seen.values()
+            groups.setdefault(example.sha256, []).append((names.index(one.name), example))
+    for group in groups.values():
+        first = group[0][1]
+        truth = np.where(first.labels == VOID, VOID, BACKGROUND).astype(np.uint8)
+        for label, example in group:
+            truth[example.labels == 1] = label
+        yield Case(first.id, network.features(first.levels), truth, truth == BACKGROUND, first.image)

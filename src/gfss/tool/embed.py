@@ -1,6 +1,6 @@
 """Pack trained parts into a model folder with fp16 weights, as the embedded models are.
 
-    python -m gfss.tool.embed runs/pascal-lite0/all/base runs/pascal-lite0/all/pcn-1shot src/gfss/assets/voc20-lite0
+python -m gfss.tool.embed runs/pascal-lite0/all/base runs/pascal-lite0/all/pcn-1shot src/gfss/assets/voc20-lite0
 """
 
 from __future__ import annotations

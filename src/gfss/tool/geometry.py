@@ -1,7 +1,8 @@
 """From small score maps to masks and probabilities of an image's own size.
 
 Up to twice the size of the network's view, every pixel takes the class map of the evaluation protocol at the nearest
-position, so that a mask scores exactly what the harness counts. Larger images interpolate the scores, for smooth edges.
+position, so that the mask of an image that the network sees in its own or a smaller size scores exactly what the
+harness counts. Larger images interpolate the scores, for smooth edges.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def _is_enlarged(size: int, shape: tuple[int, int]) -> bool:
 def _nearest(size: int, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of the squared image that each row and column of the image shows."""
     fit = fitted_size(*shape, size)
-    rows, columns = (((np.arange(side) + 0.5) * (f / side)).astype(np.int64) for side, f in zip(shape, fit, strict=True))
+    rows, columns = (
+        ((np.arange(side) + 0.5) * (f / side)).astype(np.int64) for side, f in zip(shape, fit, strict=True)
+    )
     return rows, columns
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,9 @@ def as_image(source: Picture, name: str = "the image") -> np.ndarray:
     if values.ndim == 2:
         values = values[..., None]
     if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or 0 in values.shape:
-        raise GfssError(f"{name} has shape {np.shape(source)}; expected (height, width), (height, width, 3) or (..., 4)")
+        raise GfssError(
+            f"{name} has shape {np.shape(source)}; expected (height, width), (height, width, 3) or (..., 4)"
+        )
     values = _as_bytes(values, name)
     if values.shape[2] == 4:
         opacity = values[..., 3:] / 255
@@ -73,9 +76,21 @@ def find_images(sources: Iterable[str | Path]) -> list[Path]:
         else:
             inside = [Path(name) for name in sorted(glob.glob(str(source)))]
         if not inside:
-            raise GfssError(f"{source} leads to no picture; give an image, a folder of images or a pattern such as '*.jpg'")
+            raise GfssError(
+                f"{source} leads to no picture; give an image, a folder of images or a pattern such as '*.jpg'"
+            )
         found |= dict.fromkeys(inside)
     return list(found)
+
+
+def output_names(paths: Sequence[Path]) -> list[str]:
+    """A file name for the mask of every picture; the suffix comes in where two pictures differ in nothing else."""
+    stems = Counter(path.stem for path in paths)
+    names = [path.stem if stems[path.stem] == 1 else path.name.replace(".", "_") for path in paths]
+    twice, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise GfssError(f"{times} of the pictures are called '{twice}'; segment their folders one by one")
+    return names
 
 
 def labelled_images(
@@ -137,7 +152,13 @@ def _mask_values(mask: Picture, name: str) -> np.ndarray:
     if isinstance(mask, str | Path):
         return read_grey(Path(mask))
     values = np.asarray(mask)
-    if values.ndim != 2 or values.dtype.kind not in "bui" or values.size == 0 or values.min() < 0 or values.max() > VOID:
+    if (
+        values.ndim != 2
+        or values.dtype.kind not in "bui"
+        or values.size == 0
+        or values.min() < 0
+        or values.max() > VOID
+    ):
         raise GfssError(f"the mask of {name} is no (height, width) array of values 0 to 255; give one value per pixel")
     return values.astype(np.uint8)
 

@@ -35,7 +35,11 @@ def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str)
     if folder.exists() and not is_model(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise GfssError(f"{folder} holds something else than a model; name a new or empty folder")
     tensors = save_tensors(
-        {f"{part}{SEPARATOR}{name}": t.detach().contiguous() for part, group in parts.items() for name, t in group.items()}
+        {
+            f"{part}{SEPARATOR}{name}": t.detach().contiguous()
+            for part, group in parts.items()
+            for name, t in group.items()
+        }
     )
     content = {
         "format": FORMAT,
@@ -154,7 +158,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise GfssError(f"{path} belongs to the model but cannot be read ({error.strerror}); copy the folder again") from None
+        raise GfssError(
+            f"{path} belongs to the model but cannot be read ({error.strerror}); copy the folder again"
+        ) from None
 
 
 def _damaged(path: Path, reason: str) -> GfssError:

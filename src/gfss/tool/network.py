@@ -63,9 +63,7 @@ class Network(nn.Module):
     def levels(self, square: np.ndarray) -> dict[str, Tensor]:
         """Encoder levels that the head reads, of a square image (size, size, 3): name -> (1, channels, h, w) fp16."""
         maps = self._fast(to_tensor(square[None]).contiguous(memory_format=torch.channels_last))
-        return {
-            name: maps[name].clamp(-HALF_LIMIT, HALF_LIMIT).half().contiguous() for name in self.base.head.channels
-        }
+        return {name: maps[name].clamp(-HALF_LIMIT, HALF_LIMIT).half().contiguous() for name in self.base.head.channels}
 
     @torch.inference_mode()
     def features(self, levels: Mapping[str, Tensor]) -> Features:
@@ -86,7 +84,7 @@ class Network(nn.Module):
     def score_map(self, square: np.ndarray, classifier: NovelClassifier | None, bias: float = 0.0) -> Tensor:
         """Logits (classes, h, w) of a square image, taught classes moved by ``bias``."""
         scores = self.scores(self.features(self.levels(square)), classifier)[0]
-        return with_bias(scores, classifier, bias)
+        return with_bias(scores, taught_classes(classifier), bias)
 
 
 def taught_classes(classifier: NovelClassifier | None) -> int:
@@ -94,9 +92,8 @@ def taught_classes(classifier: NovelClassifier | None) -> int:
     return 0 if classifier is None else classifier.second.shape[1] - 1
 
 
-def with_bias(scores: Tensor, classifier: NovelClassifier | None, bias: float) -> Tensor:
-    """Scores (classes, h, w) with ``bias`` added to those of taught classes."""
-    taught = taught_classes(classifier)
+def with_bias(scores: Tensor, taught: int, bias: float) -> Tensor:
+    """Scores (classes, h, w) with ``bias`` added to those of the last ``taught`` classes."""
     if not bias or not taught:
         return scores
     known = scores.shape[0] - taught

@@ -33,7 +33,9 @@ def network_parts(network: Network, half: bool) -> tuple[Parts, dict[str, Any]]:
         modules["encoder"] = network.base.encoder
     if network.calibrator is not None:
         modules["calibrator"] = network.calibrator
-    parts = {name: {key: _stored(t, half) for key, t in module.state_dict().items()} for name, module in modules.items()}
+    parts = {
+        name: {key: _stored(t, half) for key, t in module.state_dict().items()} for name, module in modules.items()
+    }
     calibrator = network.calibrator
     return parts, {
         "precision": "fp16" if half else "fp32",

@@ -1,53 +1,18 @@
-"""What teaching changed: every known class before and after, pixel by pixel."""
+"""What teaching changed: every known class before and after, in figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from gfss.data.catalog import VOID
-from gfss.evaluation.metrics import accumulated_iou, image_counts
-from gfss.models.maps import class_map
-from gfss.models.novel import NovelClassifier
-from gfss.models.pspnet import Features
-from gfss.tool.network import Network, taught_classes, with_bias
+from gfss.files import write_atomically
+from gfss.tool.report_page import html_report, text_report
 
-BIASES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
-PICTURES = 6  # worst images that are shown
 LEAST_AREA = 0.01  # of one image: a class with fewer pixels in all images is too rare to judge
-GUARD = 2.0  # points that a known class may lose
-
-
-@dataclass(frozen=True)
-class State:
-    """A model at one moment: class names in order of label (background first) and the classifier of taught ones."""
-
-    names: tuple[str, ...]
-    classifier: NovelClassifier | None
-
-
-@dataclass(frozen=True)
-class Case:
-    """An image to compare on.
-
-    Attributes:
-        id: its name.
-        features: of this one image.
-        truth: (size, size) uint8 labels of the state after, 255 void.
-        assumed: where set, pixels whose truth is unknown and taken to be what the model said before.
-        image: the square image, where it is at hand.
-    """
-
-    id: str
-    features: Features
-    truth: np.ndarray
-    assumed: np.ndarray | None = None
-    image: np.ndarray | None = None
+GUARD = 2.0  # points of IoU that a known class may lose
 
 
 @dataclass(frozen=True)
@@ -112,7 +77,18 @@ class Loss:
 
 @dataclass(frozen=True)
 class Section:
-    """The comparison on one set of images."""
+    """The comparison on one set of images.
+
+    Attributes:
+        title: which images.
+        images: how many.
+        names: all classes in order of label, background first.
+        rows: one per class.
+        moves: pixels that changed hands, most first.
+        where: known class -> images in which it lost most.
+        worst: images in which most was lost.
+        curve: balance of base and taught classes over the bias.
+    """
 
     title: str
     images: int
@@ -123,7 +99,12 @@ class Section:
     worst: list[Change]
     curve: list[CurvePoint]
 
-    def losses(self, points: float, least: int) -> list[Loss]:
+    @property
+    def seen(self) -> list[ClassRow]:
+        """Classes that were there or predicted."""
+        return [row for row in self.rows if row.before is not None or row.after is not None]
+
+    def losses(self, points: float, least: int = 1) -> list[Loss]:
         """Known classes that lose more than some points; those with fewer than ``least`` pixels are left out."""
         return [
             Loss(row.name, self.title, row.before - row.after, self.where.get(row.name, ()))
@@ -146,96 +127,18 @@ class Report:
         least = int(LEAST_AREA * self.size**2)
         return [loss for section in self.sections for loss in section.losses(points, least)]
 
+    def __str__(self) -> str:
+        return text_report(self, GUARD)
+
+    def save(self, path: str | Path, guard: float = GUARD) -> None:
+        """Write the report as one HTML page with its pictures inside."""
+        with write_atomically(Path(path)) as file:
+            file.write(html_report(self, guard).encode())
+
     def figures(self) -> dict[str, Any]:
         """The figures alone, as they are kept with the model."""
         sections = [
-            {"title": s.title, "images": s.images, "rows": [asdict(r) for r in s.rows if r.before is not None or r.after is not None]}
-            for s in self.sections
+            {"title": section.title, "images": section.images, "rows": [asdict(row) for row in section.seen]}
+            for section in self.sections
         ]
         return {"lesson": self.lesson, "sections": sections}
-
-
-@torch.inference_mode()
-def compare(
-    title: str, network: Network, before: State, after: State, cases: Iterable[Case], curve: bool = False
-) -> Section:
-    """Segment every case with both states and count.
-
-    Args:
-        curve: also try several biases between known and taught classes.
-    """
-    size = (network.size, network.size)
-    classes = len(after.names)
-    table = torch.tensor([after.names.index(name) for name in before.names], dtype=torch.uint8)
-    counts = torch.zeros(2, classes, 3, dtype=torch.int64)
-    moved = torch.zeros(classes * classes, dtype=torch.int64)
-    curves = torch.zeros(len(BIASES), classes, 3, dtype=torch.int64)
-    lost: dict[str, dict[str, int]] = {}
-    worst: list[Change] = []
-    images = 0
-    for case in cases:
-        images += 1
-        scores = network.scores(case.features, after.classifier)
-        old = table[class_map(network.scores(case.features, before.classifier), size).long()]
-        new = class_map(scores, size)
-        truth = torch.from_numpy(case.truth.copy())[None]
-        if case.assumed is not None:
-            truth = torch.where(torch.from_numpy(case.assumed)[None], old, truth)
-        counts += torch.stack([image_counts(labels, truth, classes)[0] for labels in (old, new)])
-        valid = truth != VOID
-        moved += torch.bincount(old[valid].long() * classes + new[valid].long(), minlength=classes * classes)
-        change = _change(case, old, new, truth, before.names, after.names)
-        for name, pixels in change.lost.items():
-            lost.setdefault(name, {})[case.id] = pixels
-        worst = sorted([*worst, change], key=lambda c: -c.total)[:PICTURES]
-        if curve:
-            for row, bias in enumerate(BIASES):
-                shifted = class_map(with_bias(scores[0], after.classifier, bias)[None], size)
-                curves[row] += image_counts(shifted, truth, classes)[0]
-    return Section(
-        title,
-        images,
-        after.names,
-        _rows(counts, before.names, after.names),
-        _moves(moved.view(classes, classes), after.names),
-        {name: tuple(sorted(found, key=lambda i: -found[i])[:3]) for name, found in lost.items()},
-        [change for change in worst if change.total],
-        _curve(curves, taught_classes(after.classifier)) if curve else [],
-    )
-
-
-def _change(case: Case, old: Tensor, new: Tensor, truth: Tensor, known: Sequence[str], names: Sequence[str]) -> Change:
-    broken = truth[(old == truth) & (new != truth)]
-    pixels = torch.bincount(broken.long(), minlength=len(names)).tolist()
-    lost = {name: count for name, count in zip(names, pixels, strict=True) if count and name in known}
-    return Change(case.id, lost, old[0].numpy(), new[0].numpy(), case.image)
-
-
-def _rows(counts: Tensor, known: Sequence[str], names: Sequence[str]) -> list[ClassRow]:
-    before, after = (
-        [None if value != value else 100 * value for value in accumulated_iou(one).tolist()] for one in counts
-    )
-    pixels = counts[1, :, 2].tolist()
-    return [ClassRow(n, n in known, p, b, a) for n, p, b, a in zip(names, pixels, before, after, strict=True)]
-
-
-def _moves(moved: Tensor, names: Sequence[str]) -> list[Move]:
-    total = max(1, int(moved.sum()))
-    pairs = [(int(moved[i, j]), a, b) for i, a in enumerate(names) for j, b in enumerate(names) if i != j and moved[i, j]]
-    return [Move(a, b, pixels, pixels / total) for pixels, a, b in sorted(pairs, key=lambda pair: -pair[0])]
-
-
-def _curve(curves: Tensor, taught: int) -> list[CurvePoint]:
-    """Means over the classes that occur, background left out; the last ``taught`` classes are moved by the bias."""
-    number = torch.arange(curves.shape[1])
-    points: list[CurvePoint] = []
-    for bias, counts in zip(BIASES, curves, strict=True):
-        iou = 100 * accumulated_iou(counts)
-        present = (counts[:, 2] > 0) & (number > 0)
-        new = number >= len(number) - taught
-        points.append(CurvePoint(bias, _mean(iou[present & ~new]), _mean(iou[present & new])))
-    return points
-
-
-def _mean(values: Tensor) -> float | None:
-    return float(values.mean()) if len(values) else None

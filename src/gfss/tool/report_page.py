@@ -6,12 +6,15 @@ import base64
 import html
 import io
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
 from gfss.data.sheet import class_colours, overlay
-from gfss.tool.report import GUARD, Change, CurvePoint, Report, Section
+
+if TYPE_CHECKING:
+    from gfss.tool.report import Change, CurvePoint, Report, Section
 
 MOVES = 12  # lines about pixels that changed hands
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}
@@ -21,7 +24,7 @@ figure{display:inline-block;margin:0 1em 1em 0}img{height:180px}figcaption{font-
 CHART = (480, 240, 36)  # width, height and margin of the curve
 
 
-def text_report(report: Report, guard: float = GUARD) -> str:
+def text_report(report: Report, guard: float) -> str:
     """The report for a terminal."""
     lines = [f"After {report.lesson}:" if report.lesson else "Nothing was taught yet."]
     for section in report.sections:
@@ -38,7 +41,7 @@ def text_report(report: Report, guard: float = GUARD) -> str:
     return "\n".join(lines)
 
 
-def html_report(report: Report, guard: float = GUARD) -> str:
+def html_report(report: Report, guard: float) -> str:
     """The report as one self-contained page."""
     body = [f"<h1>After {html.escape(report.lesson)}</h1>" if report.lesson else "<h1>Nothing was taught yet</h1>"]
     bad = "bad" if report.losses(guard) else "good"
@@ -59,30 +62,27 @@ def _verdict(report: Report, guard: float) -> list[str]:
 
 
 def _cells(section: Section) -> list[tuple[str, str, str, str]]:
+    """Name, before, after and change of every class that was there or predicted."""
     cells: list[tuple[str, str, str, str]] = []
-    for row in section.rows:
-        if row.before is None and row.after is None:
-            continue
-        both = row.before is not None and row.after is not None
-        change = f"{row.after - row.before:+.1f}" if row.known and both else "new" if not row.known else "-"  # type: ignore[operator]
-        cells.append((row.name, _figure(row.before if row.known else None), _figure(row.after), change))
+    for row in section.seen:
+        if not row.known:
+            cells.append((row.name, "-", _figure(row.after), "new"))
+        elif row.before is None or row.after is None:
+            cells.append((row.name, _figure(row.before), _figure(row.after), "-"))
+        else:
+            cells.append((row.name, _figure(row.before), _figure(row.after), f"{row.after - row.before:+.1f}"))
     return cells
 
 
 def _section(section: Section, guard: float) -> list[str]:
-    lost = {loss.name for loss in section.losses(guard, 1)}
-    rows = "".join(
-        f"<tr{' class=bad' if cells[0] in lost else ''}>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>"
-        for cells in _cells(section)
-    )
-    moves = "".join(
-        f"<tr><td>{html.escape(m.source)} → {html.escape(m.target)}</td><td>{m.share:.2%}</td><td>{m.pixels}</td></tr>"
-        for m in section.moves[:MOVES]
-    )
+    lost = {loss.name for loss in section.losses(guard)}
+    rows = [_row(cells, "bad" if cells[0] in lost else "") for cells in _cells(section)]
+    moves = [_row((f"{m.source} → {m.target}", f"{m.share:.2%}", str(m.pixels))) for m in section.moves[:MOVES]]
     parts = [
         f"<h2>On {html.escape(section.title)} ({section.images} images)</h2>",
-        f"<table><tr><th>class</th><th>IoU before</th><th>after</th><th>change</th></tr>{rows}</table>",
-        f"<h3>Pixels that changed hands</h3><table><tr><th>from → to</th><th>share</th><th>pixels</th></tr>{moves}</table>",
+        _table(("class", "IoU before", "after", "change"), rows),
+        "<h3>Pixels that changed hands</h3>",
+        _table(("from → to", "share", "pixels"), moves),
     ]
     if section.curve:
         parts += ["<h3>Balance between known and new classes (novel bias)</h3>", _chart(section.curve)]
@@ -92,13 +92,22 @@ def _section(section: Section, guard: float) -> list[str]:
     return parts
 
 
+def _row(cells: Sequence[str], kind: str = "") -> str:
+    return f'<tr class="{kind}">' + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>"
+
+
+def _table(titles: Sequence[str], rows: Sequence[str]) -> str:
+    return "<table><tr>" + "".join(f"<th>{title}</th>" for title in titles) + f"</tr>{''.join(rows)}</table>"
+
+
 def _pictures(change: Change, names: Sequence[str]) -> str:
     assert change.image is not None
     colours = class_colours(len(names) - 1)
     views = [change.image, *(overlay(change.image, mask, colours) for mask in (change.before, change.after))]
     lost = ", ".join(f"{name} {pixels}" for name, pixels in change.lost.items())
     images = "".join(f'<img alt="" src="{_inline(view)}"> ' for view in views)
-    return f"<figure>{images}<figcaption>{html.escape(change.id)}: pixels lost by {html.escape(lost)}</figcaption></figure>"
+    caption = html.escape(f"{change.id}: pixels lost by {lost}")
+    return f"<figure>{images}<figcaption>{caption}</figcaption></figure>"
 
 
 def _inline(picture: np.ndarray) -> str:

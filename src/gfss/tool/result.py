@@ -1,20 +1,27 @@
-"""What segmenting an image gives."""
+"""Segmenting one image, whatever gives the scores, and what comes out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+from torch import Tensor
 
 from gfss.data.sheet import class_colours, overlay
+from gfss.data.transforms import square_image
 from gfss.files import write_atomically
+from gfss.tool.geometry import label_map, probabilities
+from gfss.tool.inputs import Picture, as_image
+from gfss.tool.tiling import tiled_probabilities
+
+TILE_FROM = 2  # an image is tiled if its long side is more than so many times the network's input
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Result:
     """A segmented image.
 
@@ -22,17 +29,18 @@ class Result:
         image: (height, width, 3) uint8.
         classes: names; mask value i is ``classes[i]``, the first is "background".
         mask: class of every pixel, (height, width) uint8, as large as the image.
+        compute_scores: gives ``scores``.
     """
 
     image: np.ndarray
     classes: tuple[str, ...]
     mask: np.ndarray
-    score: Callable[[], np.ndarray]
+    compute_scores: Callable[[], np.ndarray]
 
     @cached_property
     def scores(self) -> np.ndarray:
         """Probability of every class at every pixel, (classes, height, width) float32; computed when asked for."""
-        return self.score()
+        return self.compute_scores()
 
     @property
     def found(self) -> dict[str, float]:
@@ -68,3 +76,24 @@ class Result:
             with write_atomically(written[-1]) as file:
                 np.savez_compressed(file, scores=self.scores.astype(np.float16), classes=np.array(self.classes))
         return written
+
+
+def segment_image(
+    image: Picture, classes: tuple[str, ...], size: int, score_map: Callable[[np.ndarray], Tensor], tile: bool
+) -> Result:
+    """Segment an image.
+
+    Args:
+        classes: names in order of label, background first.
+        size: side of the network's square input.
+        score_map: logits (classes, h, w) of a square image.
+        tile: look at a large image piece by piece.
+    """
+    pixels = as_image(image)
+    shape = (pixels.shape[0], pixels.shape[1])
+    if tile and max(shape) > TILE_FROM * size:
+        strips = partial(tiled_probabilities, pixels, size, score_map)
+        mask = np.concatenate([strip.argmax(axis=0).astype(np.uint8) for strip in strips()])
+        return Result(pixels, classes, mask, lambda: np.concatenate(list(strips()), axis=1))
+    scores = score_map(square_image(pixels, size))
+    return Result(pixels, classes, label_map(scores, size, shape), partial(probabilities, scores, size, shape))

@@ -10,7 +10,7 @@ from gfss.methods.fitted import Calibrated, NormalisedScoreFusion
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrator import Calibrator
 from gfss.models.novel import NovelOptions
-from gfss.tool.model_folder import is_model
+from gfss.tool.model_folder import is_model, read_model
 from gfss.tool.network import Network
 from gfss.training.base import load_base
 from gfss.training.checkpoint import has_checkpoint, load_checkpoint
@@ -46,7 +46,9 @@ def is_embedded(name: str | Path) -> bool:
 
 def has_training(folder: Path) -> bool:
     """Whether a folder is a fold, a base model or a method that ``gfss train`` wrote."""
-    return has_checkpoint(folder / "base", "base") or has_checkpoint(folder, "base") or has_checkpoint(folder, "method")
+    if has_checkpoint(folder, "method"):
+        return has_checkpoint(folder.parent / "base", "base")
+    return has_checkpoint(folder / "base", "base") or has_checkpoint(folder, "base")
 
 
 def read_training(folder: Path, weights: Path | None = None) -> Network:
@@ -56,12 +58,9 @@ def read_training(folder: Path, weights: Path | None = None) -> Network:
         folder: of a fold (its ``pcn`` with the fewest shots is taken), of a base model, or of one trained method.
         weights: file with the encoder's weights, where they do not come with a package.
     """
-    if has_checkpoint(folder, "method"):
-        return join_training(folder.parent / "base", folder, weights)
-    if has_checkpoint(folder, "base"):
-        return join_training(folder, None, weights)
     methods = [path for path in folder.glob("pcn-*shot") if has_checkpoint(path, "method")]
-    return join_training(folder / "base", min(methods, key=_shots, default=None), weights)
+    method = folder if has_checkpoint(folder, "method") else min(methods, key=_shots, default=None)
+    return join_training(_base_folder(folder), method, weights)
 
 
 def join_training(base: Path, method: Path | None, weights: Path | None = None) -> Network:
@@ -79,6 +78,27 @@ def read_calibrator(folder: Path, model: BaseModel) -> Calibrator:
         raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn")
     load_method(folder, method, model.card)
     return method.calibrator
+
+
+def describe_classes(model: str | Path) -> list[str]:
+    """A line for every class of a model: mask value, name, and what a taught one was taught from."""
+    folder = find_model(model)
+    if is_model(folder):
+        about = read_model(folder)[1]
+        base, taught = about["base"]["classes"], about["taught"]
+    else:
+        base, taught = load_checkpoint(_base_folder(folder), "base")[1]["card"]["classes"], []
+    lines = [f"{value:>3}  {name}" for value, name in enumerate(["background", *base])]
+    for value, one in enumerate(taught, start=len(lines)):
+        images = ", ".join(support["id"] for support in one["supports"])
+        lines.append(f"{value:>3}  {one['name']}  (taught from {len(one['supports'])}: {images})")
+    return lines
+
+
+def _base_folder(folder: Path) -> Path:
+    """Where the base model is, seen from a fold, a method or itself."""
+    places = (folder / "base", folder, folder.parent / "base")
+    return next(place for place in places if has_checkpoint(place, "base"))
 
 
 def _shots(folder: Path) -> int:

@@ -93,4 +93,4 @@ def _look(
             -(-fit * length // network.size)
             for fit, length in zip(fitted_size(*image.shape[:2], network.size), scores.shape[1:], strict=True)
         )
-        yield doubt(scores[:, :rows, :columns]), descriptor(features.bottleneck[0, :, :rows, :columns])
+        yield doubt(scores[:, :rows, :columns]), descriptor(features.bottleneck[0])

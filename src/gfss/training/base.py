@@ -49,6 +49,7 @@ class BaseOptions:
         smoothing: label smoothing.
         flip: random horizontal flips (of maps when the encoder is frozen).
         flip_vertical: random vertical flips.
+        shuffle_colours: random order of the colour channels (only where the encoder is trained).
         label_stride: the loss is taken at every so many pixels.
         train_encoder: train the encoder too.
         frozen_until: train the encoder's stages after this level, starting from the level in the bank.
@@ -67,6 +68,7 @@ class BaseOptions:
     smoothing: float = 0.0
     flip: bool = True
     flip_vertical: bool = False
+    shuffle_colours: bool = False
     label_stride: int = 4
     train_encoder: bool = False
     frozen_until: str = ""
@@ -109,10 +111,17 @@ def batch_images(images: np.ndarray, batch: int, seed: int, number: int) -> list
     return [int(i) for i in order[place * batch : (place + 1) * batch]]
 
 
-def flips(seed: int, number: int, count: int, options: BaseOptions) -> np.ndarray:
-    """Which samples of an iteration are mirrored, (count, 2) bool: left-right, up-down."""
-    draws = np.random.default_rng((seed, number, 1)).random((count, 2)) < 0.5
-    return draws & np.array([options.flip, options.flip_vertical])
+def augmentations(seed: int, number: int, count: int, options: BaseOptions) -> np.ndarray:
+    """How the samples of an iteration are varied, (count, 5) int.
+
+    Columns: mirrored left-right, mirrored up-down, and the order of the three colour channels.
+    """
+    rng = np.random.default_rng((seed, number, 1))
+    mirrored = (rng.random((count, 2)) < 0.5) & np.array([options.flip, options.flip_vertical])
+    colours = np.tile(np.arange(3), (count, 1))
+    if options.shuffle_colours:
+        colours = rng.permuted(colours, axis=1)
+    return np.concatenate([mirrored.astype(np.int64), colours], axis=1)
 
 
 def pixel_loss(base: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -174,11 +183,11 @@ def train_base(
     table = fold.label_table()
     stride = options.label_stride
 
-    def from_bank(chosen: Sequence[int], mirrored: np.ndarray) -> tuple[Tensor, Tensor]:
+    def from_bank(chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
         assert bank is not None
         levels = bank.features(chosen)
         labels = bank.labels(chosen, table, stride)
-        for axis, which in ((-1, mirrored[:, 0]), (-2, mirrored[:, 1])):
+        for axis, which in ((-1, varied[:, 0]), (-2, varied[:, 1])):
             rows = torch.from_numpy(np.flatnonzero(which))
             labels[rows] = labels[rows].flip(axis)
             for level in levels.values():
@@ -187,12 +196,12 @@ def train_base(
             levels = encoder.levels_from(options.frozen_until, levels[options.frozen_until])
         return head(levels).base, labels
 
-    def from_images(chosen: Sequence[int], mirrored: np.ndarray) -> tuple[Tensor, Tensor]:
+    def from_images(chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
         pixels: list[np.ndarray] = []
         labels: list[np.ndarray] = []
-        for i, (across, down) in zip(chosen, mirrored, strict=True):
+        for i, (across, down, *colours) in zip(chosen, varied.tolist(), strict=True):
             steps = (slice(None, None, -1 if down else 1), slice(None, None, -1 if across else 1))
-            pixels.append(square_image(dataset.image(i)[steps], size))
+            pixels.append(square_image(dataset.image(i)[steps][..., colours], size))
             labels.append(table[square_label(dataset.mask(i)[steps], size)][::stride, ::stride])
         return model(to_tensor(np.stack(pixels))).base, torch.from_numpy(np.stack(labels))
 
@@ -207,8 +216,8 @@ def train_base(
 
     def loss(step: Step) -> tuple[Tensor, Tensor]:
         chosen = batch_images(images, options.batch, seed, step.number)
-        mirrored = flips(seed, step.number, len(chosen), options)
-        base, labels = forward(step.share(chosen), mirrored[step.rank :: step.world])
+        varied = augmentations(seed, step.number, len(chosen), options)
+        base, labels = forward(step.share(chosen), varied[step.rank :: step.world])
         return pixel_loss(base, labels, options.smoothing)
 
     iterations = options.epochs * max(1, len(images) // options.batch)

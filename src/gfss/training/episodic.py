@@ -22,7 +22,6 @@ from gfss.files import cache_folder, write_atomically
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.calibrator import Calibrator
-from gfss.models.pspnet import Features, concatenate
 from gfss.progress import track
 from gfss.training.loop import Schedule, Step, train
 from gfss.training.parallel import Workers
@@ -159,30 +158,38 @@ def train_calibrator(
             resume=resume,
             workers=workers,
             name="calibrator",
+            describe=lambda number: (
+                "episodes " + ", ".join(str(i) for i, _ in _drawn_pairs(played.count, options, number))
+            ),
         )
     method.calibrator.requires_grad_(False)
     method.trained = True
     return losses
 
 
+def _drawn_pairs(count: int, options: EpisodicOptions, number: int) -> list[tuple[int, int]]:
+    """The kept episodes and pairs of their queries that make up an iteration."""
+    rng = np.random.default_rng((7, options.seed, number))
+    episodes = rng.choice(count, size=options.batch, replace=count < options.batch)
+    pairs = rng.integers(options.pairs, size=options.batch)
+    return list(zip(episodes.tolist(), pairs.tolist(), strict=True))
+
+
 def _played_loss(
     calibrator: Calibrator, played: PlayedEpisodes, source: EpisodeSource, options: EpisodicOptions, step: Step
 ) -> tuple[Tensor, Tensor]:
     """Loss of an iteration: a batch of pairs of kept episodes."""
-    rng = np.random.default_rng((7, options.seed, step.number))
-    episodes = rng.choice(played.count, size=options.batch, replace=played.count < options.batch)
-    pairs = rng.integers(options.pairs, size=options.batch)
-    parts: list[Features] = []
+    chosen: list[int] = []
     fused: list[Tensor] = []
     labels: list[Tensor] = []
-    for i, pair in step.share(list(zip(episodes.tolist(), pairs.tolist(), strict=True))):
+    for i, pair in step.share(_drawn_pairs(played.count, options, step.number)):
         drawn = played.draw(i)
-        fold = source.episode_fold(drawn)
         images = drawn.queries[2 * pair : 2 * pair + 2]
-        parts.append(source.query_features(images, fold))
+        table = source.episode_fold(drawn).label_table(drawn.novel)
+        chosen += images
         fused.append(played.fused(i, pair))
-        labels.append(source.store.bank.labels(images, fold.label_table(drawn.novel), options.label_stride))
-    features = concatenate(parts)
+        labels.append(source.store.bank.labels(images, table, options.label_stride))
+    features = source.store.features(chosen)  # a calibrator reads the maps only, not the base scores
     scores = calibrator(torch.cat(fused), features, 1)
     return calibration_loss(scores, torch.cat(labels))
 

@@ -137,9 +137,10 @@ def train(
             (total / count).backward()
             value = float(workers.sum(total.detach()) / count)
             if not math.isfinite(value):
+                samples = f", {text}" if (text := describe(number)) else ""
                 raise GfssError(
-                    f"the loss became {value} at iteration {number} (learning rate {rate:.2g}"
-                    f"{', ' + text if (text := describe(number)) else ''}); lower the learning rate or look at these images"
+                    f"the loss became {value} at iteration {number} (learning rate {rate:.2g}{samples}); "
+                    "lower the learning rate or look at these images"
                 )
             workers.sum_gradients(parameters)
             optimiser.step()

@@ -15,6 +15,7 @@ from gfss.methods.base import Episode, Query, Support
 from gfss.models.base_model import BaseModel
 from gfss.models.pspnet import Features, concatenate
 from gfss.training.bank import Bank
+from gfss.training.blind import BlindStore
 
 CHUNK = 16  # images that go through the pyramid head at once
 
@@ -46,6 +47,10 @@ class FeatureStore:
                 self._kept[image] = computed[place : place + 1].map(torch.clone)
         return concatenate([self._kept[i] for i in images]).map(lambda tensor: tensor.float())
 
+    def rows(self) -> Tensor:
+        """Rows of the base classifier, (base + 1, channels)."""
+        return self.model.head.classifier.weight.detach()[:, :, 0, 0]
+
 
 @dataclass
 class EpisodeSource:
@@ -55,7 +60,7 @@ class EpisodeSource:
         fakes: base classes that may play the novel class in episodes; all if left out.
     """
 
-    store: FeatureStore
+    store: FeatureStore | BlindStore
     dataset: Dataset
     fold: Fold
     fakes: tuple[int, ...] | None = None
@@ -103,7 +108,7 @@ class EpisodeSource:
         return [0, *(self.fold.base.index(c) + 1 for c in fold.base)]
 
     def _rows(self, fold: Fold) -> Tensor:
-        return self.store.model.head.classifier.weight.detach()[self._keep(fold), :, 0, 0].clone()
+        return self.store.rows()[self._keep(fold)]
 
     def _without(self, features: Features, fold: Fold) -> Features:
         keep = self._keep(fold)

@@ -1,0 +1,110 @@
+"""What segmenting and teaching cost, side by side with the encoder's own forward pass.
+
+    python benchmarks/tool_latency.py --json latency.json
+
+Without ``--model`` the head and calibrator have random weights: the time does not depend on their values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import gfss
+from gfss.data.catalog import PASCAL_CLASSES
+from gfss.data.transforms import square_image, to_tensor
+from gfss.files import write_json
+from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.encoders import build_encoder
+from gfss.models.encoders.fuse import fused
+from gfss.models.novel import NovelOptions
+from gfss.models.pspnet import PyramidHead
+from gfss.segmenter import Segmenter
+from gfss.tool.network import Network
+from gfss.training.base import BaseOptions
+
+IMAGE = (375, 500)  # height and width of a usual PASCAL photograph
+
+
+def untrained_model(size: int) -> Segmenter:
+    """A model of the embedded one's form: lite0, 20 base classes."""
+    encoder = build_encoder("lite0")
+    options = BaseOptions()
+    channels = {name: encoder.channels[name] for name in options.levels}
+    head = PyramidHead(channels, len(PASCAL_CLASSES) + 1, options.pyramid, options.width, options.separable)
+    card = BaseCard("lite0", encoder.stride, encoder.weights_hash(), False, size, PASCAL_CLASSES, (), "none", None)
+    side = encoder.map_size(size)
+    calibrator = Calibrator(CalibratorOptions(), (side, side))
+    return Segmenter(Network(BaseModel(encoder, head, card), calibrator, NovelOptions()))
+
+
+def interleaved(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Median time in milliseconds of each; they take turns, so that other load on the machine hits all alike."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[name].append(1000 * (time.perf_counter() - start))
+    return {name: statistics.median(values[1:]) for name, values in times.items()}
+
+
+def main() -> None:
+    """Measure, print, write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="name or folder of a model; a random lite0 model if left out")
+    parser.add_argument("--size", type=int, default=417, help="input side of the random model")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+
+    model = gfss.load(options.model) if options.model else untrained_model(options.size)
+    rng = np.random.default_rng(0)
+    image = rng.integers(0, 256, (*IMAGE, 3), dtype=np.uint8)
+    mask = np.zeros(IMAGE, dtype=np.uint8)
+    mask[100:250, 150:350] = 1
+    encoder = fused(model.network.base.encoder)
+    square = to_tensor(square_image(image, model.network.size)[None]).contiguous(memory_format=torch.channels_last)
+
+    def forward() -> None:
+        with torch.inference_mode():
+            encoder(square)
+
+    def teach() -> None:
+        model.teach("new class", image, mask)
+        model.forget("new class")
+
+    model.teach("known by now", image[::-1].copy(), mask[::-1].copy())
+    segmenting = interleaved({"encoder": forward, "segment": lambda: model.segment(image)}, options.rounds)
+    model.forget("known by now")
+    teaching = interleaved({"encoder": forward, "teach": teach}, max(3, options.rounds // 3))
+    scale = 2**20 if sys.platform == "darwin" else 2**10
+    figures = {
+        "encoder_ms": segmenting["encoder"],
+        "segment_ms": segmenting["segment"],
+        "segment_per_encoder": segmenting["segment"] / segmenting["encoder"],
+        "teach_ms": teaching["teach"],
+        "teach_per_encoder": teaching["teach"] / teaching["encoder"],
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale,
+        "load": os.getloadavg()[0],
+    }
+    for name, value in figures.items():
+        print(f"{name:>20} {value:8.2f}")
+    if options.json:
+        write_json(options.json, {"torch": str(torch.__version__), "threads": options.threads, **figures})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""The practitioner's commands: teach, segment, classes, report, forget, rename, suggest, export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gfss.cli import options as o
+from gfss.errors import GfssError
+
+if TYPE_CHECKING:
+    from gfss.tool.report import Report
+
+app = typer.Typer()
+
+Model = Annotated[str, typer.Argument(help="Embedded model or folder of a model.", metavar="MODEL")]
+Out = Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the new model; MODEL itself if left out.")]
+Validation = Annotated[Path | None, typer.Option(help="Labelled images on which known classes are checked too.")]
+Guard = Annotated[float, typer.Option(help="Points of IoU that a known class may lose.")]
+Page = Annotated[Path | None, typer.Option("--report", help="Write the report as an HTML page with pictures.")]
+
+
+@app.command("teach")
+def teach(
+    model: Model,
+    name: Annotated[list[str], typer.Option(help="Name of the new class; several times for several classes.")],
+    images: Annotated[list[Path], typer.Option(help="Image or folder of images; may be given several times.")],
+    masks: Annotated[str, typer.Option(help="Masks of the images: DIR, labelme, coco.json, cvat.zip or a mask.")],
+    out: Out = None,
+    label: Annotated[str | None, typer.Option(help="What the label file calls the class, if not --name.")] = None,
+    add: Annotated[bool, typer.Option("--add", help="The class was taught before; add these images to it.")] = False,
+    validation: Validation = None,
+    guard: Guard = 2.0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Write nothing if a known class loses more than --guard points.")
+    ] = False,
+    keep_images: Annotated[bool, typer.Option("--keep-images", help="Store the images too.")] = False,
+    page: Page = None,
+    encoder_weights: o.Weights = None,
+    threads: o.Threads = 0,
+) -> None:
+    """Teach a model one or more classes from a few labelled images, and show what that changed.
+
+    Example: gfss teach voc20-lite0 --name forklift --images photos --masks masks -o yard-model
+    """
+    from gfss.segmenter import load
+
+    target = _target(model, out)
+    o.use_threads(threads)
+    if label and len(name) > 1:
+        raise GfssError("--label goes with one --name; teach classes with other names in the label file one by one")
+    segmenter = load(model, encoder_weights=encoder_weights)
+    for one in name:
+        segmenter.teach(one, images, masks, add=add, label=label)
+        report = segmenter.report(validation)
+        _show(report, guard, page)
+        losses = report.losses(guard)
+        if strict and losses:
+            raise GfssError(f"{model} stays as it was, nothing is written: " + "; ".join(x.sentence() for x in losses))
+    segmenter.save(target, keep_images=keep_images)
+    typer.echo(f"{target} knows {len(segmenter.classes) - 1} classes now, {', '.join(name)} among them")
+
+
+@app.command("segment")
+def segment(
+    model: Annotated[str, typer.Argument(help="Embedded model, folder of a model, or .onnx file.", metavar="MODEL")],
+    images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", metavar="IMAGE...")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the masks.")],
+    overlay: Annotated[bool, typer.Option(help="Also write the image with classes in colour.")] = True,
+    scores: Annotated[bool, typer.Option("--scores", help="Also write all probabilities (.npz).")] = False,
+    tile: Annotated[bool, typer.Option("--tile", help="Look at large images piece by piece (small objects).")] = False,
+    novel_bias: Annotated[float, typer.Option(help="Above 0 finds more of the taught classes, below 0 less.")] = 0.0,
+    encoder_weights: o.Weights = None,
+    threads: o.Threads = 0,
+) -> None:
+    """Write a mask for every image: an index PNG of its size; classes.txt names the values."""
+    from gfss.files import write_atomically
+    from gfss.progress import track
+    from gfss.segmenter import load
+    from gfss.tool.inputs import find_images, output_names
+    from gfss.tool.onnx_model import OnnxModel
+
+    o.use_threads(threads)
+    network = OnnxModel(model) if model.endswith(".onnx") else load(model, encoder_weights=encoder_weights)
+    paths = find_images(images)
+    with write_atomically(out / "classes.txt") as file:
+        file.write(("\n".join(network.classes[1:]) + "\n").encode())
+    for path, stem in track(zip(paths, output_names(paths), strict=True), "segmenting", total=len(paths)):
+        result = network.segment(path, novel_bias=novel_bias, tile=tile)
+        written = result.save(out / f"{stem}.png", overlay=overlay, scores=scores)
+        found = ", ".join(f"{name} {share:.1%}" for name, share in result.found.items()) or "only background"
+        typer.echo(f"{written[0]}: {found}")
+
+
+@app.command("classes")
+def classes(model: Model) -> None:
+    """List the classes of a model with their mask values; taught ones with the images they were taught from."""
+    from gfss.tool.sources import describe_classes
+
+    for line in describe_classes(model):
+        typer.echo(line)
+
+
+@app.command("forget")
+def forget(
+    model: Model,
+    name: Annotated[str, typer.Argument(help="Taught class to take out.")],
+    out: Out = None,
+    encoder_weights: o.Weights = None,
+) -> None:
+    """Take a taught class out of a model; it behaves as before it was taught."""
+    from gfss.segmenter import load
+
+    target = _target(model, out)
+    segmenter = load(model, encoder_weights=encoder_weights)
+    segmenter.forget(name)
+    segmenter.save(target, keep_images=True)
+    typer.echo(f"{target} no longer knows '{name}'")
+
+
+@app.command("rename")
+def rename(
+    model: Model,
+    name: Annotated[str, typer.Argument(help="Taught class.")],
+    new: Annotated[str, typer.Argument(help="Its new name.")],
+    out: Out = None,
+    encoder_weights: o.Weights = None,
+) -> None:
+    """Give a taught class another name."""
+    from gfss.segmenter import load
+
+    target = _target(model, out)
+    segmenter = load(model, encoder_weights=encoder_weights)
+    segmenter.rename(name, new)
+    segmenter.save(target, keep_images=True)
+    typer.echo(f"{target} calls '{name}' now '{new}'")
+
+
+@app.command("report")
+def report(
+    model: Model,
+    validation: Validation = None,
+    guard: Guard = 2.0,
+    page: Annotated[Path | None, typer.Option("-o", "--out", help="Write an HTML page with pictures.")] = None,
+    encoder_weights: o.Weights = None,
+    threads: o.Threads = 0,
+) -> None:
+    """Show what the last teaching changed for every known class; the exit code is 1 if one lost too much."""
+    from gfss.segmenter import load
+
+    o.use_threads(threads)
+    made = load(model, encoder_weights=encoder_weights).report(validation)
+    _show(made, guard, page)
+    raise typer.Exit(1 if made.losses(guard) else 0)
+
+
+@app.command("suggest")
+def suggest(
+    model: Model,
+    images: Annotated[list[str], typer.Argument(help="Unlabelled images, folders or patterns.", metavar="IMAGE...")],
+    count: Annotated[int, typer.Option(min=1, help="How many to list.")] = 10,
+    encoder_weights: o.Weights = None,
+    threads: o.Threads = 0,
+) -> None:
+    """Rank unlabelled images by how much a label would help: value = doubt x novelty."""
+    from gfss.segmenter import load
+
+    o.use_threads(threads)
+    ranked = load(model, encoder_weights=encoder_weights).suggest(images)
+    typer.echo(f"{'value':>7}{'doubt':>7}{'novelty':>9}  image")
+    for one in ranked[:count]:
+        typer.echo(f"{one.value:7.3f}{one.doubt:7.3f}{one.novelty:9.3f}  {one.path}")
+
+
+@app.command("export")
+def export(
+    model: Model,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The .onnx file to write.")],
+    encoder_weights: o.Weights = None,
+) -> None:
+    """Write a model as ONNX; gfss segment takes the file like any model (needs the extra gfss\\[export])."""
+    from gfss.segmenter import load
+
+    if out.suffix != ".onnx":
+        raise GfssError(f"{out} does not end with .onnx; name the file so, it tells gfss segment what it is")
+    load(model, encoder_weights=encoder_weights).export(out)
+    typer.echo(f"wrote {out}")
+
+
+def _target(model: str, out: Path | None) -> Path:
+    """Where a changed model goes; embedded models and trained folders are not changed in place."""
+    from gfss.tool.model_folder import is_model
+    from gfss.tool.sources import find_model, is_embedded
+
+    if out is not None:
+        return out
+    if is_embedded(model) or not is_model(find_model(model)):
+        raise GfssError(f"{model} is not changed in place; say where the new model goes with -o FOLDER")
+    return Path(model)
+
+
+def _show(report: Report, guard: float, page: Path | None) -> None:
+    """Print a report, and write its page if wanted."""
+    from gfss.tool.report_page import text_report
+
+    typer.echo(text_report(report, guard))
+    if page:
+        report.save(page, guard)
+        typer.echo(f"report: {page}")

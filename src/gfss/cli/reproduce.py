@@ -1,0 +1,173 @@
+"""`gfss reproduce`: a table or a figure of the paper."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from gfss.cli import options as o
+from gfss.errors import GfssError, unknown
+
+if TYPE_CHECKING:
+    from gfss.evaluation.records import MetricName, Record
+    from gfss.evaluation.tables import Table
+    from gfss.plan import Plan
+
+app = typer.Typer()
+FIGURE_FOLDER = Path("figures")
+NATURAL_WIDTH = 1000
+
+
+class Format(StrEnum):
+    """How a table is printed."""
+
+    TEXT = "text"
+    MD = "md"
+    LATEX = "latex"
+
+
+@app.command("reproduce")
+def reproduce(
+    name: Annotated[str, typer.Argument(help="table1 to table8, or fig1 to fig6.")],
+    results: Annotated[list[Path] | None, typer.Option(help="Folders of records (default: results).")] = None,
+    run: Annotated[bool, typer.Option("--run", help="First run what is missing.")] = False,
+    recipe: Annotated[str, typer.Option(help="Recipe to run or to take models from; a frozen one if left out.")] = "",
+    change: Annotated[list[str] | None, typer.Option("--set", help="Change the recipe: key=value.")] = None,
+    encoder: Annotated[str, typer.Option(help="Only this encoder's records; all that there are if left out.")] = "",
+    protocol: Annotated[str, typer.Option(help="paired (the paper's) or joint.")] = "paired",
+    metric: Annotated[str, typer.Option(help="per-image (the paper's) or accumulated.")] = "per-image",
+    style: Annotated[Format, typer.Option("--format", "-f", help="Form of a table.")] = Format.TEXT,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of a figure's PNG.")] = FIGURE_FOLDER,
+    examples: Annotated[int, typer.Option(min=1, help="Rows of a figure.")] = 4,
+    root: o.Root = None,
+    encoder_weights: o.Weights = None,
+    runs: o.Runs = o.RUNS,
+    threads: o.Threads = 0,
+) -> None:
+    """Make a table or a figure of the paper from records and trained models, the paper's numbers beside ours.
+
+    Cells without a record say "not run"; --run does what is missing first. Figures need the data and trained models.
+    """
+    from gfss import reproduce as paper
+
+    o.use_threads(threads)
+    places = results or [Path("results")]
+    if name not in paper.FIGURES:
+        paper.target(name)
+    if protocol not in ("paired", "joint"):
+        raise unknown("protocol", protocol, ("paired", "joint"))
+    if metric not in ("per-image", "accumulated"):
+        raise unknown("metric", metric, ("per-image", "accumulated"))
+    plan = _plan(name, recipe, change or [], protocol, places[0], root, encoder_weights, runs)
+    if run:
+        from gfss.progress import console
+        from gfss.runner import run_plan
+
+        run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
+    if name in paper.FIGURES:
+        typer.echo(f"{name}: {_figure(name, plan, out, examples)}")
+        return
+    records = _records(places)
+    chosen = [encoder] if encoder else paper.encoders_of(records, plan.recipe.data) or [plan.recipe.encoder]
+    tables: list[Table] = []
+    for one in chosen:
+        if name == "table8":
+            tables.append(paper.cost_table(records, paper.find_costs(places, "pascal", one), one))
+        else:
+            tables += paper.make_tables(name, records, one, protocol, cast("MetricName", metric))
+    _print(tables, style)
+    _say_what_is_missing(name, paper.missing_rows(tables), plan)
+
+
+def _plan(
+    name: str,
+    recipe: str,
+    changes: list[str],
+    protocol: str,
+    out: Path,
+    root: Path | None,
+    weights: Path | None,
+    runs: Path,
+) -> Plan:
+    """The plan of the part of a recipe that a table or figure needs."""
+    from gfss.plan import Plan
+    from gfss.recipe_files import find_recipe
+    from gfss.recipes import read_recipe
+    from gfss.reproduce import FIGURES, TABLES
+    from gfss.requirements import find_weights
+
+    file = find_recipe(recipe or (TABLES["table3" if name in FIGURES else name].recipes[0]))
+    whole = read_recipe(file, changes)
+    if name in FIGURES:
+        from gfss.evaluation.figures import METHODS_OF
+
+        names = METHODS_OF[name]
+    else:
+        names = [row.method for row in TABLES[name].rows]
+    methods = [method for method in whole.methods if method in names]
+    if not methods:
+        raise GfssError(f"the recipe {file} has no method of {name}; give another with --recipe")
+    if protocol not in whole.protocols:
+        raise GfssError(f"the recipe {file} has no {protocol} protocol; add it with --set protocols.{protocol}=5")
+    part = whole.model_copy(
+        update={
+            "methods": tuple(methods),
+            "protocols": {protocol: whole.protocols[protocol]},
+            "calibrators": {key: value for key, value in whole.calibrators.items() if key in methods},
+            "per_method": {key: value for key, value in whole.per_method.items() if key in methods},
+        }
+    )
+    return Plan(part, runs, out, root, find_weights(part.encoder, weights), records=name not in FIGURES)
+
+
+def _records(places: list[Path]) -> list[Record]:
+    """All records; none is no mistake here, the table then says so."""
+    from gfss.evaluation.records import find_records, read_record
+
+    there = [place for place in places if place.is_file() or any(place.rglob("*.json"))]
+    return [read_record(path) for path in find_records(there)] if there else []
+
+
+def _figure(name: str, plan: Plan, out: Path, examples: int) -> Path:
+    from gfss.evaluation.figures import make_figure
+    from gfss.requirements import missing
+
+    if sentence := missing(plan.recipe.data, plan.recipe.encoder, plan.root, plan.weights):
+        raise GfssError(f"{name} cannot be made: {sentence}")
+    experiment = plan.experiment(plan.recipe.folds[0])
+    shots = plan.recipe.shots[0]
+    grid = make_figure(name, experiment, plan.recipe.methods, shots, plan.recipe.seeds[0], examples)
+    path = out / f"{name}-{plan.recipe.data}-{plan.recipe.encoder}.png"
+    grid.save(path)
+    for note in grid.notes:
+        typer.echo(note)
+    return path
+
+
+def _print(tables: list[Table], style: Format) -> None:
+    from rich.console import Console
+
+    from gfss.evaluation.formats import as_latex, as_markdown, as_rich
+
+    if style is Format.TEXT:
+        console = Console()
+        console.width = console.width if sys.stdout.isatty() else NATURAL_WIDTH
+        for table in tables:
+            console.print(as_rich(table))
+    else:
+        typer.echo((as_markdown if style is Format.MD else as_latex)(tables), nl=False)
+
+
+def _say_what_is_missing(name: str, methods: list[str], plan: Plan) -> None:
+    """Below a table with gaps: how they are filled, and what that needs."""
+    from gfss.requirements import missing
+
+    if not methods:
+        return
+    typer.echo(f"not run: {', '.join(methods)}; gfss reproduce {name} --run runs what is missing", err=True)
+    if sentence := missing(plan.recipe.data, plan.recipe.encoder, plan.root, plan.weights):
+        typer.echo(f"that needs more than is here: {sentence}", err=True)

@@ -1,0 +1,64 @@
+"""What training cost: one small CSV beside the records of a fold."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from gfss.errors import GfssError
+from gfss.files import write_atomically
+
+
+@dataclass(frozen=True)
+class TrainingCost:
+    """Time and memory of training one method for a number of shots, without the base model.
+
+    Attributes:
+        seconds: of the run that finished the training.
+        peak_memory_mb: largest memory of the process until then, None where the system does not tell.
+        resumed: the run continued an earlier one, so the seconds are not all.
+        cpu: processor.
+    """
+
+    method: str
+    shots: int
+    seconds: float
+    peak_memory_mb: float | None
+    resumed: bool
+    cpu: str
+
+
+def read_costs(path: Path) -> list[TrainingCost]:
+    """The costs in a file, none if there is no file."""
+    if not path.exists():
+        return []
+    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    try:
+        return [
+            TrainingCost(
+                method=row["method"],
+                shots=int(row["shots"]),
+                seconds=float(row["seconds"]),
+                peak_memory_mb=float(row["peak_memory_mb"]) if row["peak_memory_mb"] else None,
+                resumed=row["resumed"] == "True",
+                cpu=row["cpu"],
+            )
+            for row in rows
+        ]
+    except (KeyError, TypeError, ValueError):
+        raise GfssError(f"{path} is not a table of training costs; remove it, gfss run writes it anew") from None
+
+
+def add_cost(path: Path, cost: TrainingCost) -> None:
+    """Add a cost to a file, in place of an older one of the same method and shots."""
+    kept = [old for old in read_costs(path) if (old.method, old.shots) != (cost.method, cost.shots)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(TrainingCost)], lineterminator="\n")
+    writer.writeheader()
+    for row in sorted([*kept, cost], key=lambda c: (c.method, c.shots)):
+        seconds = f"{row.seconds:.1f}"
+        writer.writerow({**asdict(row), "seconds": seconds})
+    with write_atomically(path) as file:
+        file.write(text.getvalue().encode())

@@ -1,0 +1,251 @@
+"""An HTML report of a folder of records, for people: who wins, class by class, confusion, pictures, times."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from gfss.errors import GfssError
+from gfss.evaluation.charts import balance_chart
+from gfss.evaluation.confusion import GROUPS, group_confusion
+from gfss.evaluation.costs import TrainingCost, read_costs
+from gfss.evaluation.figures import Grid, make_figure
+from gfss.evaluation.html import Page
+from gfss.evaluation.paper import comparable_figure
+from gfss.evaluation.protocols import draw_tasks
+from gfss.evaluation.records import MetricName, Record, find_records, read_record
+from gfss.evaluation.summary import Figures, average
+from gfss.evaluation.tables import NOTHING, grouped_tables
+from gfss.experiment import Experiment
+from gfss.training.checkpoint import has_checkpoint
+
+METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
+BEFORE, AFTER = "nsf", "pcn"
+CONFUSION_TASKS = 10
+
+
+class System(NamedTuple):
+    """What the records of one section of the report have in common."""
+
+    data: str
+    encoder: str
+    shots: int
+    protocol: str
+
+    @property
+    def words(self) -> str:
+        shots = f"{self.shots} shot{'' if self.shots == 1 else 's'}"
+        return f"{self.data}, {self.encoder}, {shots}, {self.protocol} protocol"
+
+
+def is_results(path: Path) -> bool:
+    """Whether a path is a record or a folder of records, and not a model of the tool."""
+    for file in sorted(path.rglob("*.json")) if path.is_dir() else [path]:
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict) and {"figures", "protocol", "method"} <= content.keys():
+            return True
+    return False
+
+
+def write_report(results: Sequence[Path], out: Path, experiment: Experiment | None = None) -> Path:
+    """Write one self-contained page about all records below some places.
+
+    Args:
+        results: record files or folders.
+        out: the HTML file.
+        experiment: where data and trained models are, for confusion and pictures; they are left out without.
+    """
+    records = [read_record(path) for path in find_records(list(results))]
+    if not records:
+        raise GfssError(f"there is no record under {', '.join(map(str, results))}; gfss run writes them")
+    files = [file for place in results if place.is_dir() for file in sorted(place.rglob("costs.csv"))]
+    costs = [cost for file in files for cost in read_costs(file)]
+    page = Page(_title(records), _lead(records))
+    systems = _systems(records)
+    for system, own in systems.items():
+        _who_wins(page, system, own)
+    for system, own in systems.items():
+        _class_by_class(page, system, own)
+    if experiment is not None:
+        _look(page, experiment, min(record.shots for record in records), {record.method for record in records})
+    _times(page, records, costs)
+    _made(page, records)
+    page.write(out)
+    return out
+
+
+def _title(records: Sequence[Record]) -> str:
+    data = ", ".join(sorted({record.data for record in records}))
+    return f"Results on {data}"
+
+
+def _lead(records: Sequence[Record]) -> str:
+    methods, folds = {r.method for r in records}, {r.fold for r in records}
+    return (
+        f"{len(records)} records: {len(methods)} methods, {len(folds)} fold{'' if len(folds) == 1 else 's'}, "
+        f"seeds {', '.join(map(str, sorted({r.seed for r in records})))}. All figures are IoU in percent."
+    )
+
+
+def _systems(records: Sequence[Record]) -> dict[System, list[Record]]:
+    def key(record: Record) -> System:
+        return System(record.data, record.encoder, record.shots, record.protocol)
+
+    ordered = sorted(records, key=lambda r: (r.data, r.encoder, r.protocol != "paired", r.shots))
+    return {system: list(own) for system, own in groupby(ordered, key=key)}
+
+
+def _means(records: Sequence[Record], metric: MetricName) -> dict[str, tuple[Figures, list[Record]]]:
+    """Mean figures of every method over folds and seeds, best harmonic mean first."""
+    by_method: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if metric in record.figures:
+            by_method[record.method].append(record)
+    means = {name: (average([r.figures[metric] for r in own], per_class=False), own) for name, own in by_method.items()}
+    return dict(sorted(means.items(), key=lambda item: -(item[1][0].harmonic or 0)))
+
+
+def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
+    page.section(
+        f"Who wins: {system.words}",
+        "Base and novel are mean IoU over the known and the new classes; H is their harmonic mean: only a method that "
+        "is good at both gets a high H. Up and to the right is better.",
+    )
+    for metric in METRICS:
+        means = _means(records, metric)
+        if not means:
+            continue
+        whose = " (the metric of the paper)" if metric == "per-image" else ""
+        page.text(f"{metric} IoU{whose}, mean over folds and seeds")
+        points = {
+            name: (figures.base, figures.novel)
+            for name, (figures, _) in means.items()
+            if figures.base is not None and figures.novel is not None
+        }
+        if metric == METRICS[0] or METRICS[0] not in records[0].figures:
+            page.add(balance_chart(points, AFTER))
+        rows = [_mean_row(system, metric, name, figures, own) for name, (figures, own) in means.items()]
+        header = ["method", "base", "novel", "mIoU", "H", "H in the paper", "folds", "seeds", "tasks"]
+        page.table(header, rows, best=(1, 2, 3, 4))
+    for table in grouped_tables(records):
+        page.details(f"Every fold: {table.title}", table.header, table.rows)
+
+
+def _mean_row(system: System, metric: MetricName, name: str, figures: Figures, own: Sequence[Record]) -> list[str]:
+    folds = sorted({record.fold for record in own}, key=str)
+    found = comparable_figure(
+        data=system.data,
+        method=name,
+        protocol=system.protocol,
+        metric=metric,
+        encoder=system.encoder,
+        shots=system.shots,
+        fold=None if folds == [0, 1, 2, 3] else folds[0] if len(folds) == 1 else "several",
+    )
+    paper = f"{found[0].harmonic:.1f}" if found and found[0].harmonic is not None else NOTHING
+    numbers = (_number(value) for value in (figures.base, figures.novel, figures.miou, figures.harmonic))
+    seeds, tasks = len({r.seed for r in own}), sorted({r.tasks for r in own})
+    return [name, *numbers, paper, str(len(folds)), str(seeds), " / ".join(f"{t:,}" for t in tasks)]
+
+
+def _class_by_class(page: Page, system: System, records: Sequence[Record]) -> None:
+    """Bars before and after calibration, once as a known class and once as a new one."""
+    if not {BEFORE, AFTER} <= {record.method for record in records}:
+        return
+    metric = METRICS[1] if all(METRICS[1] in record.figures for record in records) else METRICS[0]
+    known, new = _class_means(records, metric, novel=False), _class_means(records, metric, novel=True)
+    page.section(
+        f"Class by class: {system.words}",
+        f"{metric} IoU. Thin bar: {BEFORE.upper()}, before calibration; thick bar: {AFTER.upper()}, after it.",
+    )
+    page.text("As new classes, learned from the few labelled images")
+    page.bars(new, new=list(new))
+    page.text("As known classes, while a new one was taught")
+    page.bars(known)
+
+
+def _class_means(records: Sequence[Record], metric: MetricName, novel: bool) -> dict[str, tuple[float, float]]:
+    values: dict[str, tuple[list[float], list[float]]] = {}
+    for record in records:
+        if record.method not in (BEFORE, AFTER) or metric not in record.figures:
+            continue
+        for name in record.novel_classes if novel else record.base_classes:
+            iou = record.figures[metric].classes[name]
+            if iou is not None:
+                values.setdefault(name, ([], []))[record.method == AFTER].append(iou)
+    return {n: (sum(a) / len(a), sum(b) / len(b)) for n, (a, b) in values.items() if a and b}
+
+
+def _look(page: Page, experiment: Experiment, shots: int, names: set[str]) -> None:
+    """Confusion and pictures, where a base model and the trained methods are at hand."""
+    if not has_checkpoint(experiment.base_folder, "base"):
+        return
+    usable = [n for n in (BEFORE, AFTER) if n in names and _ready(experiment, n, shots)]
+    if not usable:
+        return
+    source = experiment.val_source
+    tasks = draw_tasks(source, "paired", shots, CONFUSION_TASKS, 0)
+    page.section(
+        "Who is taken for whom",
+        f"Share of the pixels of each kind (rows) that is seen as each kind (columns), {CONFUSION_TASKS} paired tasks "
+        f"of fold {experiment.fold}, {shots} shot(s). Pixels of one known class seen as another count as 'known'.",
+    )
+    for name, shares in group_confusion(source, [experiment.method(n, shots) for n in usable], tasks).items():
+        page.text(name.upper())
+        page.matrix(GROUPS, shares, corner="truth")
+    page.section("What it looks like", "Orange is the new class. Score maps go from blue (0) to red (1).")
+    _grid(page, make_figure("fig1", experiment, usable, shots))
+    page.section("Where it fails", "The worst tasks, with the likely reason.")
+    _grid(page, make_figure("fig6", experiment, usable, shots))
+
+
+def _grid(page: Page, grid: Grid) -> None:
+    page.pictures(grid.header, grid.rows, grid.notes)
+
+
+def _ready(experiment: Experiment, name: str, shots: int) -> bool:
+    return name == BEFORE or has_checkpoint(experiment.method_folder(name, shots), "method")
+
+
+def _times(page: Page, records: Sequence[Record], costs: Sequence[TrainingCost]) -> None:
+    rows: list[list[str]] = []
+    for record in records:
+        seconds = record.run.seconds
+        if not seconds:
+            continue
+        parts = [f"{1000 * seconds.get(part, 0) / record.tasks:.1f}" for part in ("learn", "segment", "count")]
+        memory = f"{record.run.peak_memory_mb / 1024:.1f}" if record.run.peak_memory_mb else NOTHING
+        rows.append([record.method, str(record.fold), str(record.shots), record.protocol, *parts, memory])
+    if rows:
+        page.section("Times", "Milliseconds per task: learning the new class, segmenting all queries, counting pixels.")
+        header = ["method", "fold", "shots", "protocol", "learn", "segment", "count", "memory of the process, GB"]
+        page.details(f"{len(rows)} runs", header, rows)
+    if costs:
+        page.text("Training of the methods, without the base model; memory is the largest of the process until then")
+        trained = [
+            [c.method, str(c.shots), f"{c.seconds / 60:.1f}", f"{(c.peak_memory_mb or 0) / 1024:.1f}"] for c in costs
+        ]
+        page.table(["method", "shots", "minutes", "GB"], trained)
+
+
+def _made(page: Page, records: Sequence[Record]) -> None:
+    versions = sorted({json.dumps(r.run.versions, sort_keys=True) for r in records if r.run.versions})
+    page.section("How it was made")
+    for text in versions:
+        page.text(", ".join(f"{name} {value}" for name, value in json.loads(text).items()))
+    for method in sorted({record.method for record in records}):
+        recipe = next(record.recipe for record in records if record.method == method)
+        rows = [[key, json.dumps(value)] for key, value in recipe.items()]
+        if rows:
+            page.details(f"Settings of {method}", ["part", "settings"], rows)
+
+
+def _number(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1f}"

@@ -1,0 +1,197 @@
+"""The plan of a recipe as data: which steps it has and which of them are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from gfss.errors import GfssError
+from gfss.estimate import Cost, Estimate
+from gfss.evaluation.protocols import ProtocolName
+from gfss.evaluation.records import Record, read_record
+from gfss.experiment import Experiment
+from gfss.files import read_json
+from gfss.recipe_options import CALIBRATOR_SUFFIX
+from gfss.recipes import Recipe
+from gfss.training.checkpoint import has_checkpoint
+
+State = Literal["done", "todo", "not needed"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do.
+
+    Attributes:
+        kind: ``base`` (stage 1), ``train`` (stage 2) or ``evaluate``.
+        fold: number of the fold.
+        methods: methods that the step is about; of an evaluation, those without a record.
+        shots: labelled images per novel class; 0 for the base model.
+        protocol: of an evaluation.
+        tasks: of an evaluation.
+        seed: of an evaluation's tasks, or of training.
+        state: ``not needed`` if all that would be built on the step has its record already.
+        cost: estimate; nothing for what needs not be done.
+    """
+
+    kind: Literal["base", "train", "evaluate"]
+    fold: int
+    methods: tuple[str, ...]
+    shots: int
+    protocol: ProtocolName
+    tasks: int
+    seed: int
+    state: State
+    cost: Cost
+
+    @property
+    def words(self) -> str:
+        """The step for people."""
+        place = f"fold {self.fold}"
+        if self.kind == "base":
+            return f"{place}: train the base model"
+        shots = f"{self.shots} shot{'' if self.shots == 1 else 's'}"
+        if self.kind == "train":
+            return f"{place}, {shots}: train {self.methods[0]}"
+        names = f"{len(self.methods)} methods" if len(self.methods) > 4 else ", ".join(self.methods)
+        return f"{place}, {shots}: evaluate {names} on {self.tasks:,} {self.protocol} tasks (seed {self.seed})"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All steps of a recipe, in an order in which they can be done.
+
+    Attributes:
+        runs: folder of trained parts.
+        out: folder of records.
+        root: folder of the data set, where it is not found by itself.
+        weights: file with the encoder's weights.
+        records: evaluate; else the plan is only about the trained parts, whatever records there are.
+    """
+
+    recipe: Recipe
+    runs: Path = Path("runs")
+    out: Path = Path("results")
+    root: Path | None = None
+    weights: Path | None = None
+    records: bool = True
+
+    def experiment(self, fold: int) -> Experiment:
+        """The experiment of one fold."""
+        return self.recipe.experiment(fold, self.runs, self.root, self.weights)
+
+    def record_path(self, fold: int, method: str, shots: int, protocol: str, seed: int) -> Path:
+        """Where one record goes."""
+        experiment = self.experiment(fold)
+        place = ",".join(self.recipe.novel_classes) or str(fold)
+        name = f"{method}-{shots}shot-{protocol}-seed{seed}.json"
+        return self.out / experiment.folder.parent.name / f"fold{place}" / name
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """Every step with its state."""
+        estimate = Estimate(self.recipe)
+        return [step for fold in self.recipe.folds for step in self._fold(fold, estimate)]
+
+    @property
+    def todo(self) -> list[Step]:
+        """Steps that are left."""
+        return [step for step in self.steps if step.state == "todo"]
+
+    def _fold(self, fold: int, estimate: Estimate) -> Iterator[Step]:
+        recipe = self.recipe
+        evaluations = [
+            self._evaluation(fold, shots, protocol, seed, estimate)
+            for shots in recipe.shots
+            for protocol in recipe.protocols
+            for seed in recipe.seeds
+            if self.records
+        ]
+        open_methods = {(e.shots, name) for e in evaluations if e.state == "todo" for name in e.methods}
+        if not self.records:
+            open_methods = {(shots, name) for shots in recipe.shots for name in recipe.methods}
+        experiment = self.experiment(fold)
+        base_done = has_checkpoint(experiment.base_folder, "base")
+        state = _state(base_done, bool(open_methods))
+        if base_done and open_methods:
+            _refuse_other_base(experiment, recipe)
+        cost = estimate.base(first=fold == recipe.folds[0]) if state == "todo" else Cost(0, 0, 0)
+        yield Step("base", fold, (), 0, "paired", 0, recipe.seed, state, cost)
+        for shots in recipe.shots:
+            for name in self._trained(tuple(n for n in recipe.methods if (shots, n) in open_methods)):
+                yield self._training(experiment, fold, name, shots, estimate)
+            yield from (e for e in evaluations if e.shots == shots)
+
+    def _trained(self, methods: tuple[str, ...]) -> list[str]:
+        """Methods of stage 2 in order: what a calibrator stands on comes before it."""
+        wanted: dict[str, None] = {}
+        for name in methods:
+            inner = name.removesuffix(CALIBRATOR_SUFFIX)
+            wanted |= {part: None for part in (inner, name) if self.recipe.is_trained(part)}
+        return list(wanted)
+
+    def _training(self, experiment: Experiment, fold: int, name: str, shots: int, estimate: Estimate) -> Step:
+        folder = experiment.method_folder(name, shots)
+        done = has_checkpoint(folder, "method")
+        if done:
+            wanted = self.recipe.settings(name, shots)["training"]
+            _refuse_difference(folder, read_json(folder / "method.json").get("training", {}), wanted)
+        cost = Cost(0, 0, 0) if done else estimate.method(name, shots)
+        return Step("train", fold, (name,), shots, "paired", 0, self.recipe.seed, _state(done, True), cost)
+
+    def _evaluation(self, fold: int, shots: int, protocol: ProtocolName, seed: int, estimate: Estimate) -> Step:
+        recipe, tasks = self.recipe, self.recipe.protocols[protocol]
+        left = tuple(
+            name
+            for name in recipe.methods
+            if not self._has_record(self.record_path(fold, name, shots, protocol, seed), name, shots, tasks)
+        )
+        cost = estimate.evaluation(len(left), shots, protocol, tasks) if left else Cost(0, 0, 0)
+        return Step(
+            "evaluate", fold, left or recipe.methods, shots, protocol, tasks, seed, _state(not left, True), cost
+        )
+
+    def _has_record(self, path: Path, method: str, shots: int, tasks: int) -> bool:
+        """Whether a record is there that this recipe would write again; one of other settings is outdated."""
+        if not path.exists():
+            return False
+        record: Record = read_record(path)
+        return record.tasks == tasks and not differences(record.recipe, self.recipe.settings(method, shots))
+
+
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], place: str = "") -> list[str]:
+    """Settings that both sides have, with different values, as words; what only one side has is no difference."""
+    words: list[str] = []
+    for key in found.keys() & wanted.keys():
+        one, other = found[key], wanted[key]
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            words += differences(one, other, f"{place}{key}.")
+        elif _plain(one) != _plain(other):
+            words.append(f"{place}{key} = {one} instead of {other}")
+    return sorted(words)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _state(done: bool, needed: bool) -> State:
+    return "done" if done else "todo" if needed else "not needed"
+
+
+def _refuse_other_base(experiment: Experiment, recipe: Recipe) -> None:
+    card = read_json(experiment.base_folder / "base.json").get("card", {})
+    wanted = {**recipe.settings(recipe.methods[0], 1)["base"], "size": recipe.size}
+    _refuse_difference(experiment.base_folder, {**card.get("training", {}), "size": card.get("size")}, wanted)
+
+
+def _refuse_difference(folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    if differing := differences(found, wanted):
+        more = " ..." if len(differing) > 3 else ""
+        raise GfssError(
+            f"{folder} was trained with {', '.join(differing[:3])}{more} of this recipe; "
+            "change the recipe with --set, keep them apart with --set tag=WORD, or move the folder away"
+        )

@@ -1,0 +1,70 @@
+"""What a recipe must not say: names that nobody knows, and settings that exclude each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gfss.errors import GfssError, unknown
+from gfss.methods import TRAINED, UNTRAINED
+from gfss.models.encoders import HUGGING_FACE, NAMES
+from gfss.recipe_options import CALIBRATOR_SUFFIX
+
+if TYPE_CHECKING:
+    from gfss.recipes import Recipe
+
+HEAD_MAPS = ("pooled", "bottleneck")  # maps that the base model's head adds to the encoder's levels
+PUBLIC = ("scenes", "pascal", "coco")
+LISTS = ("folds", "shots", "methods", "seeds")
+
+
+def refuse_unknown_names(recipe: Recipe, name: str) -> None:
+    """Methods, encoders and maps must exist; ``name`` is the recipe's, for the message."""
+    own = [method for method in recipe.calibrators if not method.endswith(CALIBRATOR_SUFFIX)]
+    known = [*UNTRAINED, *TRAINED, *own]
+    for method in (*recipe.methods, *recipe.per_method, *recipe.calibrators):
+        if method.removesuffix(CALIBRATOR_SUFFIX) not in known:
+            raise unknown(f"method in {name}", method, [*known, f"NAME{CALIBRATOR_SUFFIX}"])
+    if recipe.encoder not in NAMES and not recipe.encoder.startswith(HUGGING_FACE):
+        raise unknown(f"encoder in {name}", recipe.encoder, NAMES)
+    maps = (*recipe.levels, *HEAD_MAPS)
+    wanted = {"base.levels": (recipe.base.levels, recipe.levels), "novel.features": (recipe.novel.features, maps)}
+    wanted |= {f"calibrators.{method}.features": (o.features, maps) for method, o in recipe.calibrators.items()}
+    for place, (asked, there) in wanted.items():
+        for one in asked:
+            if one not in there:
+                raise unknown(f"map in '{place}' of {name}", one, there)
+
+
+def refuse_contradictions(recipe: Recipe, name: str) -> None:
+    """Settings that exclude each other."""
+    for words, wrong in {**_data_checks(recipe), **_model_checks(recipe)}.items():
+        if wrong:
+            raise GfssError(f"{name}: {words}")
+
+
+def _data_checks(recipe: Recipe) -> dict[str, bool]:
+    named = bool(recipe.novel_classes)
+    return {
+        "folds are 0 to 3": max(recipe.folds) > 3,
+        f"'novel_classes' is for own data, not for {recipe.data}": named and recipe.data in PUBLIC,
+        "'novel_classes' takes the place of several folds; leave 'folds' out": named and len(recipe.folds) > 1,
+        f"'contiguous' is about the folds of coco, not of {recipe.data}": recipe.contiguous and recipe.data != "coco",
+        **{f"'{key}' names something twice": _repeats(getattr(recipe, key)) for key in LISTS},
+    }
+
+
+def _model_checks(recipe: Recipe) -> dict[str, bool]:
+    unused = [method for method in (*recipe.calibrators, *recipe.per_method) if method not in recipe.methods]
+    untrained = [method for method in recipe.per_method if not recipe.is_trained(method)]
+    fixed = recipe.output_stride is not None and recipe.encoder.startswith(HUGGING_FACE)
+    both = recipe.base.train_encoder and bool(recipe.base.frozen_until)
+    return {
+        f"the output stride of {recipe.encoder} is fixed; leave 'output_stride' out": fixed,
+        "'base.train_encoder' trains the whole encoder, so 'base.frozen_until' contradicts it": both,
+        f"'{', '.join(unused)}' has settings but is not among 'methods'": bool(unused),
+        f"'per_method.{', '.join(untrained)}' is a method without training": bool(untrained),
+    }
+
+
+def _repeats(values: tuple[object, ...]) -> bool:
+    return len(set(values)) < len(values)

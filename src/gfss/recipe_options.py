@@ -1,0 +1,65 @@
+"""Options inside a recipe: a preset by name, or a preset with changes, checked key by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from gfss.errors import GfssError, unknown
+from gfss.models.calibrator import CalibratorOptions
+from gfss.models.novel import NovelOptions
+from gfss.training.base import BaseOptions
+from gfss.training.episodic import EpisodicOptions
+
+Options = TypeVar("Options", BaseOptions, NovelOptions, EpisodicOptions, CalibratorOptions)
+
+CALIBRATOR_SUFFIX = "+T"  # NAME+T is method NAME with a calibrator on its scores
+
+# section IV-B; the width and the resolution of the loss are not printed
+NOVEL_PRESETS = {
+    "frozen": NovelOptions(),
+    "paper": NovelOptions(features=("bottleneck",), normalise=False, hidden=512, label_stride=1),
+}
+
+
+def options_from(place: str, given: Any, presets: Mapping[str, Options]) -> Options:
+    """Options from the name of a preset, or from a table with changes of one (of the first, if it names none)."""
+    changes = {"preset": given} if isinstance(given, str) else dict(table(place, given))
+    name = changes.pop("preset", next(iter(presets)))
+    if name not in presets:
+        raise unknown(f"preset of '{place}'", name, presets)
+    known = [field.name for field in fields(presets[name])]
+    for key in changes:
+        if key not in known:
+            raise unknown(f"key in '{place}'", key, ["preset", *known])
+    try:
+        return TypeAdapter(type(presets[name])).validate_python({**asdict(presets[name]), **changes})
+    except ValidationError as error:
+        raise GfssError(f"'{place}': {first_mistake(error)}") from None
+
+
+def episodic_from(place: str, given: Any, presets: Mapping[str, EpisodicOptions]) -> EpisodicOptions:
+    """Options of stage 2; shots and seed belong to the recipe as a whole."""
+    for key in ("shots", "seed"):
+        if isinstance(given, Mapping) and key in given:
+            raise GfssError(f"'{place}.{key}' contradicts the recipe's own '{key}'; leave it out")
+    return options_from(place, given, presets)
+
+
+def table(place: str, given: Any) -> Mapping[str, Any]:
+    """A nested table of a recipe; refuses anything else."""
+    if not isinstance(given, Mapping):
+        raise GfssError(f"'{place}' is {given!r}, but should be a table of keys and values")
+    return given
+
+
+def first_mistake(error: ValidationError) -> str:
+    """The first thing that is wrong, in words."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return f"'{place}' is missing"
+    return f"'{place}' is {first['input']!r:.60}, but {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -1,0 +1,235 @@
+"""Recipes: one small YAML per family of experiments, checked completely before anything runs.
+
+A recipe names data, folds, encoder, options of every stage, methods, protocols and seeds. Options of a stage are the
+name of a preset (``base: paper``) or a preset with changes (``base: {preset: paper, epochs: 20}``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+
+from gfss.errors import GfssError, unknown
+from gfss.evaluation.protocols import ProtocolName
+from gfss.experiment import Experiment
+from gfss.methods import CALIBRATED, TRAINED
+from gfss.models.calibrator import PRESETS as CALIBRATOR_PRESETS
+from gfss.models.calibrator import CalibratorOptions
+from gfss.models.novel import NovelOptions
+from gfss.recipe_checks import refuse_contradictions, refuse_unknown_names
+from gfss.recipe_options import (
+    CALIBRATOR_SUFFIX,
+    NOVEL_PRESETS,
+    episodic_from,
+    first_mistake,
+    options_from,
+    table,
+)
+from gfss.stages import BASE_RECIPES, EPISODIC_RECIPES
+from gfss.training.base import BaseOptions
+from gfss.training.episodic import EpisodicOptions
+
+
+class Recipe(BaseModel):
+    """What is trained and examined.
+
+    Attributes:
+        about: one sentence for people.
+        data: ``scenes``, ``pascal``, ``coco`` or a folder of own data.
+        folds: fold numbers.
+        novel_classes: names of the novel classes of own data, instead of folds.
+        contiguous: COCO folds as blocks of ids.
+        encoder: name of the encoder.
+        output_stride: of the encoder; its usual one if left out.
+        size: side of the square input.
+        levels: encoder levels that the bank keeps.
+        tag: word in the names of folders, which keeps recipes apart that train the same encoder in another way.
+        shots: labelled images per novel class.
+        base: options of stage 1.
+        novel: how novel classifiers are fitted.
+        episodic: options of stage 2.
+        per_method: changes of ``episodic`` for single methods.
+        calibrators: method name -> its calibrator; new names are calibrators on NSF, ``NAME+T`` on another method.
+        methods: what is examined; those that are trained are trained first.
+        protocols: protocol -> number of tasks (support draws of ``joint``).
+        seeds: of the tasks; one record each.
+        seed: of all training.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    about: str = ""
+    data: str
+    folds: tuple[NonNegativeInt, ...] = Field(default=(0,), min_length=1)
+    novel_classes: tuple[str, ...] = ()
+    contiguous: bool = False
+    encoder: str
+    output_stride: PositiveInt | None = None
+    size: PositiveInt = 417
+    levels: tuple[str, ...] = Field(default=("layer2", "layer3", "layer4"), min_length=1)
+    tag: str = Field(default="", pattern=r"^[a-z0-9-]*$")
+    shots: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1)
+    base: BaseOptions = BaseOptions()
+    novel: NovelOptions = NovelOptions()
+    episodic: EpisodicOptions = EpisodicOptions()
+    per_method: dict[str, EpisodicOptions] = {}
+    calibrators: dict[str, CalibratorOptions] = {}
+    methods: tuple[str, ...] = Field(min_length=1)
+    protocols: dict[ProtocolName, PositiveInt] = Field(default={"paired": 1000}, min_length=1)
+    seeds: tuple[NonNegativeInt, ...] = Field(default=(0,), min_length=1)
+    seed: NonNegativeInt = 0
+
+    @field_validator("folds", "novel_classes", "levels", "shots", "methods", "seeds", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str | int) else value
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _base(cls, value: Any) -> BaseOptions:
+        return options_from("base", value, BASE_RECIPES)
+
+    @field_validator("novel", mode="before")
+    @classmethod
+    def _novel(cls, value: Any) -> NovelOptions:
+        return options_from("novel", value, NOVEL_PRESETS)
+
+    @field_validator("episodic", mode="before")
+    @classmethod
+    def _episodic(cls, value: Any) -> EpisodicOptions:
+        return episodic_from("episodic", value, EPISODIC_RECIPES)
+
+    @field_validator("per_method", mode="before")
+    @classmethod
+    def _per_method(cls, value: Any, info: ValidationInfo) -> dict[str, EpisodicOptions]:
+        common = info.data.get("episodic", EpisodicOptions())
+        presets = {"episodic": common, **EPISODIC_RECIPES}
+        return {
+            name: episodic_from(f"per_method.{name}", given, presets)
+            for name, given in table("per_method", value).items()
+        }
+
+    @field_validator("calibrators", mode="before")
+    @classmethod
+    def _calibrators(cls, value: Any) -> dict[str, CalibratorOptions]:
+        return {
+            name: options_from(f"calibrators.{name}", given, CALIBRATOR_PRESETS)
+            for name, given in table("calibrators", value).items()
+        }
+
+    def calibrator(self, method: str) -> CalibratorOptions | None:
+        """Options of a method's calibrator, None for a method without."""
+        if method in self.calibrators:
+            return self.calibrators[method]
+        if method in CALIBRATED:
+            return CALIBRATOR_PRESETS[CALIBRATED[method]]
+        return CALIBRATOR_PRESETS["default"] if method.endswith(CALIBRATOR_SUFFIX) else None
+
+    def is_trained(self, method: str) -> bool:
+        """Whether a method needs stage 2."""
+        return method in TRAINED or self.calibrator(method) is not None
+
+    def training(self, method: str, shots: int) -> EpisodicOptions:
+        """Options of stage 2 for a method."""
+        return replace(self.per_method.get(method, self.episodic), shots=shots, seed=self.seed)
+
+    def settings(self, method: str, shots: int) -> dict[str, Any]:
+        """What a record says of how its method was made; comparable with ``Record.recipe``."""
+        settings: dict[str, Any] = {
+            "size": self.size,
+            "base": {**asdict(self.base), "seed": self.seed},
+            "novel": asdict(self.novel),
+        }
+        if self.is_trained(method):
+            settings["training"] = asdict(self.training(method, shots))
+            if options := self.calibrator(method):
+                settings["training"]["calibrator"] = asdict(options)
+        return settings
+
+    def experiment(self, fold: int, runs: Path, root: Path | None = None, weights: Path | None = None) -> Experiment:
+        """The experiment of one fold."""
+        return Experiment(
+            data=self.data,
+            fold=fold,
+            root=root,
+            encoder=self.encoder,
+            weights=weights,
+            output_stride=self.output_stride,
+            size=self.size,
+            novel=self.novel_classes,
+            contiguous=self.contiguous,
+            levels=self.levels,
+            novel_options=self.novel,
+            calibrators=self.calibrators,
+            tag=self.tag,
+            runs=runs,
+        )
+
+
+def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe file, with changes as ``key=value``; keys with dots lead into nested options."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GfssError(f"cannot read the recipe {path}: {(error.strerror or '').lower()}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise GfssError(f"{path} is not valid YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise GfssError(f"{path} holds no recipe; it should be a table of keys such as data, encoder and methods")
+    for change in changes:
+        content = with_change(content, change)
+    return make_recipe(content, str(path))
+
+
+def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
+    """Check a recipe; the first thing that is wrong is said in one sentence."""
+    for key in content:
+        if key not in Recipe.model_fields:
+            raise unknown(f"key in {name}", key, Recipe.model_fields)
+    try:
+        recipe = Recipe.model_validate(dict(content))
+    except ValidationError as error:
+        raise GfssError(f"{name}: {first_mistake(error)}") from None
+    refuse_unknown_names(recipe, name)
+    refuse_contradictions(recipe, name)
+    return recipe
+
+
+def with_change(content: Mapping[str, Any], change: str) -> dict[str, Any]:
+    """A recipe's content with one ``key=value`` applied.
+
+    >>> with_change({"base": "paper"}, "base.epochs=2")
+    {'base': {'preset': 'paper', 'epochs': 2}}
+    """
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise GfssError(f"'{change}' is not a change of a recipe; write it as key=value, for instance base.epochs=2")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise GfssError(f"the value of '{change}' is not readable; write a number, a word or a list [0, 1]") from None
+    return _placed(content, key.strip().split("."), value)
+
+
+def _placed(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = keys
+    if not rest:
+        return {**content, first: value}
+    inside = content.get(first, {})
+    if isinstance(inside, str):
+        inside = {"preset": inside}
+    return {**content, first: _placed(table(first, inside), rest, value)}

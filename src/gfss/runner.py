@@ -1,0 +1,76 @@
+"""Doing the steps of a plan; interrupted anywhere, the same call continues.
+
+Processes started together by ``torchrun`` do the training steps only; one process alone evaluates afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from gfss.errors import GfssError
+from gfss.evaluation.costs import TrainingCost, add_cost
+from gfss.evaluation.records import peak_memory_mb, versions, write_record
+from gfss.experiment import Experiment
+from gfss.plan import Plan, Step
+from gfss.requirements import missing
+from gfss.stages import evaluate_stage, train_base_stage, train_method_stage
+from gfss.training.checkpoint import has_checkpoint
+
+
+def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> int:
+    """Do every step that is left; returns how many there were.
+
+    Args:
+        say: is told each step before it starts.
+    """
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    steps = [step for step in plan.todo if alone or step.kind != "evaluate"]
+    if steps and (sentence := missing(plan.recipe.data, plan.recipe.encoder, plan.root, plan.weights)):
+        raise GfssError(sentence)
+    fold, experiment = -1, None
+    for number, step in enumerate(steps, start=1):
+        say(f"step {number} of {len(steps)}: {step.words}")
+        if experiment is None or step.fold != fold:  # the features of one fold are in memory at a time
+            fold, experiment = step.fold, plan.experiment(step.fold)
+        _do(plan, step, experiment)
+    return len(steps)
+
+
+def _do(plan: Plan, step: Step, experiment: Experiment) -> None:
+    if step.kind == "base":
+        train_base_stage(experiment, seed=step.seed, resume=True, options=plan.recipe.base)
+    elif step.kind == "train":
+        _train(plan, step, experiment)
+    else:
+        for record in evaluate_stage(experiment, step.methods, step.shots, step.protocol, step.tasks, step.seed):
+            write_record(plan.record_path(step.fold, record.method, step.shots, step.protocol, step.seed), record)
+
+
+def _train(plan: Plan, step: Step, experiment: Experiment) -> None:
+    """Train a method, and note what it cost beside the records."""
+    (name,) = step.methods
+    resumed = has_checkpoint(experiment.method_folder(name, step.shots), "train")
+    start = time.perf_counter()
+    options = plan.recipe.training(name, step.shots)
+    train_method_stage(experiment, name, step.shots, seed=step.seed, resume=True, options=options)
+    cost = TrainingCost(
+        method=name,
+        shots=step.shots,
+        seconds=time.perf_counter() - start,
+        peak_memory_mb=peak_memory_mb(),
+        resumed=resumed,
+        cpu=versions()["cpu"],
+    )
+    if os.environ.get("RANK", "0") == "0":
+        add_cost(plan.record_path(step.fold, name, step.shots, "paired", 0).parent / "costs.csv", cost)
+    _wait_for_others()
+
+
+def _wait_for_others() -> None:
+    """Until the first process has written what the others will read."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.barrier()

@@ -1,0 +1,101 @@
+"""The HTML report from fake records and from a tiny run."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests.tiny_recipe import fake_record, tiny_content
+
+from gfss.evaluation.charts import balance_chart
+from gfss.evaluation.costs import TrainingCost, add_cost
+from gfss.evaluation.records import write_record
+from gfss.evaluation.report import is_results, write_report
+
+
+class Balance(HTMLParser):
+    """Counts what is opened and not closed."""
+
+    VOID = ("meta", "img")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    for method, base, novel in (("nsf", 38.0, 48.0), ("pcn", 61.0, 47.0), ("score", 60.0, 15.0)):
+        for fold in range(2):
+            record = fake_record(method, base + fold, novel, fold=fold)
+            write_record(folder / f"{method}-{fold}.json", record)
+    add_cost(folder / "costs.csv", TrainingCost("pcn", 1, 720.0, 2048.0, False, "a cpu"))
+    return folder
+
+
+def test_the_page_has_tables_bars_and_times_and_needs_nothing_else(results: Path, tmp_path: Path) -> None:
+    page = write_report([results], tmp_path / "report.html").read_text()
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    for words in ("Who wins: pascal, lite0, 1 shot, paired protocol", "Class by class", "As new classes", "Times"):
+        assert words in page
+    for number in ("61.5", "38.5", "12.0"):  # averages over folds, minutes of training
+        assert f">{number}<" in page
+    assert not re.search(r"(src|href)=['\"]?(?!data:)\w", page)
+    assert "<script" not in page
+
+
+def test_methods_are_ranked_by_the_harmonic_mean(results: Path, tmp_path: Path) -> None:
+    page = write_report([results], tmp_path / "report.html").read_text()
+    first = page[page.index("<table>") : page.index("</table>")]
+    assert re.findall(r"<tr><td>(\w+)<", first) == ["pcn", "nsf", "score"]
+
+
+def test_bars_go_from_before_to_after(results: Path, tmp_path: Path) -> None:
+    page = write_report([results], tmp_path / "report.html").read_text()
+    assert "48.0 → 47.0" in page  # the new class
+    assert "33.5 → 56.5" in page  # a known class, mean of two folds
+
+
+def test_a_tiny_run_adds_confusion_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gfss.plan import Plan
+    from gfss.recipes import make_recipe
+    from gfss.runner import run_plan
+
+    monkeypatch.setattr("gfss.evaluation.figures.CANDIDATES", 2)
+    monkeypatch.setattr("gfss.evaluation.report.CONFUSION_TASKS", 2)
+    plan = Plan(make_recipe(tiny_content(tmp_path / "data")), tmp_path / "runs", tmp_path / "results")
+    run_plan(plan)
+    page = write_report([tmp_path / "results"], tmp_path / "report.html", plan.experiment(0)).read_text()
+    for words in ("Who is taken for whom", "What it looks like", "Where it fails", "data:image/png;base64"):
+        assert words in page
+
+
+def test_a_results_folder_is_told_from_a_model(results: Path, tmp_path: Path) -> None:
+    assert is_results(results)
+    assert is_results(results / "pcn-0.json")
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "card.json").write_text('{"name": "voc20"}')
+    assert not is_results(model)
+    assert not is_results(model / "card.json")
+    assert not is_results(tmp_path / "nothing")
+
+
+def test_the_chart_places_methods_by_base_and_novel() -> None:
+    chart = balance_chart({"one": (10.0, 50.0), "a<b": (50.0, 10.0)}, highlight="one")
+    (x1, y1), (x2, y2) = [(float(x), float(y)) for x, y in re.findall(r"circle cx='([\d.]+)' cy='([\d.]+)'", chart)]
+    assert x1 < x2
+    assert y1 < y2  # up is a smaller number
+    assert "a&lt;b" in chart

@@ -1,0 +1,246 @@
+"""The practitioner's commands, from the command line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.data import make as files
+from tests.tool import make
+
+import gfss
+from gfss.cli import main
+from gfss.data.catalog import make_fold
+from gfss.data.dataset import Dataset
+from gfss.data.episodes import joint_task
+from gfss.data.folder import read_folder
+from gfss.data.pictures import read_mask
+from gfss.data.transforms import square_label
+from gfss.evaluation.metrics import METRICS, image_counts
+from gfss.evaluation.protocols import examine
+from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
+from gfss.segmenter import Segmenter
+from gfss.training.bank import build_bank
+from gfss.training.source import EpisodeSource, FeatureStore
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that was not taught anything."""
+    folder = tmp_path_factory.mktemp("models") / "base"
+    make.model().save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two pictures of a box with binary masks, and one to segment."""
+    root = tmp_path_factory.mktemp("shots")
+    for seed in (1, 2):
+        image, mask = make.labelled(seed)
+        files.png(root / "images" / f"shot{seed}.png", image)
+        files.png(root / "masks" / f"shot{seed}.png", mask * np.uint8(255))
+    files.png(root / "query" / "yard.png", make.labelled(5)[0])
+    return root
+
+
+def teach(model: Path, shots: Path, *more: str, name: str = "box") -> int:
+    return main(["teach", str(model), "--name", name, "--images", str(shots / "images"), *_masks(shots), *more])
+
+
+def _masks(shots: Path) -> list[str]:
+    return ["--masks", str(shots / "masks")]
+
+
+@pytest.fixture(scope="module")
+def taught(base: Path, shots: Path) -> Path:
+    folder = base.with_name("taught")
+    assert teach(base, shots, "-o", str(folder)) == 0
+    return folder
+
+
+def failure(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
+    """The one sentence of a command that must fail."""
+    capsys.readouterr()
+    assert main(arguments) == 2
+    sentence = capsys.readouterr().err.strip()
+    assert len(sentence.splitlines()) == 1
+    assert sentence.startswith("gfss: ")
+    return sentence
+
+
+def test_teach_segment_classes_forget(
+    base: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, out = tmp_path / "yard", tmp_path / "out"
+    assert teach(base, shots, "-o", str(model), "--report", str(tmp_path / "r.html")) == 0
+    text = capsys.readouterr().out
+    assert "On the support images (2 images)" in text
+    assert "knows 4 classes now, box among them" in text
+    assert "<img" in (tmp_path / "r.html").read_text()
+    assert main(["classes", str(model)]) == 0
+    assert "  4  box  (taught from 2: shot1.png, shot2.png)" in capsys.readouterr().out
+    assert main(["segment", str(model), str(shots / "query"), str(shots / "images" / "*1.png"), "-o", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == {
+        "classes.txt", "yard.png", "yard_overlay.jpg", "shot1.png", "shot1_overlay.jpg",
+    }  # fmt: skip
+    assert (read_mask(out / "yard.png") == gfss.load(model).segment(shots / "query" / "yard.png").mask).all()
+    assert (out / "classes.txt").read_text().split() == [*make.BASE, "box"]
+    assert main(["rename", str(model), "box", "crate"]) == 0
+    assert main(["forget", str(model), "crate"]) == 0
+    assert gfss.load(model).classes == gfss.load(base).classes
+    query = shots / "query" / "yard.png"
+    assert (gfss.load(model).segment(query).scores == gfss.load(base).segment(query).scores).all()
+
+
+def test_options_of_segment(taught: Path, shots: Path, tmp_path: Path) -> None:
+    image = str(shots / "query" / "yard.png")
+    for name, bias in (("few", "-50"), ("many", "50")):
+        options = ["--no-overlay", "--scores", "--tile", "--novel-bias", bias]
+        assert main(["segment", str(taught), image, "-o", str(tmp_path / name), *options]) == 0
+        assert {path.name for path in (tmp_path / name).iterdir()} == {"classes.txt", "yard.png", "yard_scores.npz"}
+    assert not (read_mask(tmp_path / "few" / "yard.png") == 4).any()
+    assert (read_mask(tmp_path / "many" / "yard.png") == 4).all()
+
+
+def test_several_classes_from_one_label_file(base: Path, tmp_path: Path) -> None:
+    root = files.plain(tmp_path / "data", {"a": files.boxes(1, 2), "b": files.boxes(2, 1)}, ("ball", "box"), val=("b",))
+    names = ["--name", "ball", "--name", "box"]
+    source = ["--images", str(root / "images"), "--masks", str(root)]
+    assert main(["teach", str(base), *names, *source, "-o", str(tmp_path / "m")]) == 0
+    model = gfss.load(tmp_path / "m")
+    assert model.classes[-2:] == ("ball", "box")
+    assert [len(one.examples) for one in model.taught] == [2, 2]
+
+
+def test_the_guard_warns_and_strict_refuses(
+    taught: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.name: path.read_bytes() for path in taught.iterdir()}
+    strict = ["--strict", "--guard", "-1000"]  # every known class counts as a loss
+    arguments = ["teach", str(taught), "--name", "thing", "--images", str(shots / "images"), *_masks(shots), *strict]
+    sentence = failure(capsys, arguments)
+    assert "stays as it was, nothing is written" in sentence
+    assert "points of IoU on the support images, most in shot" in sentence
+    assert {path.name: path.read_bytes() for path in taught.iterdir()} == before
+    assert main(["report", str(taught), "--guard", "-1000"]) == 1
+    assert "Warning: '" in capsys.readouterr().out
+    assert main(["report", str(taught), "--guard", "1000", "-o", str(tmp_path / "r.html")]) == 0
+    assert "No known class loses more than 1000 points." in capsys.readouterr().out
+    assert (tmp_path / "r.html").exists()
+
+
+def test_suggest_lists_images_in_order(taught: Path, shots: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["suggest", str(taught), str(shots / "images"), str(shots / "query"), "--count", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].endswith("yard.png")
+
+
+def test_every_wrong_input_is_one_sentence(
+    base: Path, taught: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, mask = (str(shots / kind / "shot1.png") for kind in ("images", "masks"))
+    files.png(tmp_path / "empty.png", np.zeros((48, 64), dtype=np.uint8))
+    files.png(tmp_path / "small.png", np.ones((8, 8), dtype=np.uint8))
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    (tmp_path / "file").write_text("x")
+    new = ["teach", str(taught), "--name", "thing", "--images"]
+    cases = [
+        ([*new, image, "--masks", str(tmp_path / "empty.png")], "has no pixel of the class"),
+        ([*new, image, "--masks", str(tmp_path / "small.png")], "they must have one size"),
+        ([*new, str(tmp_path / "broken.png"), "--masks", mask], "not a readable picture"),
+        (["teach", str(taught), "--name", "box", "--images", image, "--masks", mask], "'box' is taken"),
+        (["forget", str(taught), "bx"], "did you mean 'box'?"),
+        (["rename", str(taught), "box", "dog"], "'dog' is taken by a base class"),
+        (["segment", str(taught), str(tmp_path / "broken.png"), "-o", str(tmp_path)], "not a readable picture"),
+        (["segment", str(taught), str(tmp_path / "none"), "-o", str(tmp_path)], "leads to no picture"),
+        (["segment", str(taught), image, "-o", str(tmp_path / "file" / "out")], "cannot create the folder"),
+        (["segment", str(tmp_path / "none.onnx"), image, "-o", str(tmp_path)], "does not exist"),
+        (["classes", "voc20"], "unknown model 'voc20'"),
+        (["export", str(base), "-o", str(tmp_path / "model.pt")], "does not end with .onnx"),
+    ]
+    for arguments, part in cases:
+        assert part in failure(capsys, arguments), arguments
+
+
+def test_encoder_weights_that_do_not_match_are_refused(
+    tmp_path: Path, shots: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = make.network()
+    network.base.card = replace(network.base.card, trained_encoder=False, encoder_hash="0123456789abcdef")
+    Segmenter(network).save(tmp_path / "m")
+    weights = tmp_path / "tiny.safetensors"
+    from safetensors.torch import save_file
+
+    save_file({k: v.contiguous() for k, v in network.base.encoder.state_dict().items()}, weights)
+    image = str(shots / "query" / "yard.png")
+    arguments = ["segment", str(tmp_path / "m"), image, "-o", str(tmp_path / "out"), "--encoder-weights", str(weights)]
+    assert "was trained on other weights of tiny (0123456789abcdef)" in failure(capsys, arguments)
+    network.base.card = replace(network.base.card, encoder_hash=network.base.encoder.weights_hash())
+    Segmenter(network).save(tmp_path / "m")
+    assert main(arguments) == 0
+
+
+def test_helps_do_not_import_torch(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("teach", "segment", "classes", "forget", "rename", "report", "suggest", "export"):
+        assert main([command, "--help"]) == 0
+        assert "MODEL" in capsys.readouterr().out
+
+
+def part_of(dataset: Dataset, count: int) -> Dataset:
+    return replace(dataset, ids=dataset.ids[:count], images=dataset.images[:count], masks=dataset.masks[:count])
+
+
+def test_the_command_line_gives_the_figures_of_the_harness(scenes_root: Path, tmp_path: Path) -> None:
+    """Teach all novel classes one after another, segment every other image; both through the commands."""
+    data = part_of(read_folder(scenes_root, "val"), 40)
+    fold = make_fold(len(data.classes), 0)
+    names = [tuple(data.classes[c - 1] for c in group) for group in (fold.base, fold.novel)]
+    network = make.network(size=113, classes=names[0])
+    task = joint_task(data, fold, 0, 0, shots=1)
+    assert network.calibrator is not None
+    bank = build_bank(network.base.encoder, data, 113, ("layer3", "layer4"), tmp_path / "bank")
+    source = EpisodeSource(FeatureStore(network.base, bank, keep=True), data, fold)
+    fusion = NormalisedScoreFusion(NovelFitter(make.NOVEL))
+    method = Calibrated(fusion, network.calibrator, "pcn", trained=True)
+    expected = examine([method], source, [task], 1)["pcn"].metrics
+
+    model = tmp_path / "model"
+    Segmenter(network).save(model)
+    for class_id, (support,) in zip(task.novel, task.supports, strict=True):
+        mask = data.mask(support)
+        binary = np.where(mask == 255, 255, np.where(mask == class_id, 1, 0)).astype(np.uint8)
+        path = files.png(tmp_path / "shot.png", binary)
+        name = data.classes[class_id - 1]
+        source_options = ["--images", str(data.images[support]), "--masks", str(path)]
+        assert main(["teach", str(model), "--name", name, *source_options]) == 0
+    queries = [str(data.images[i]) for i in task.queries]
+    assert main(["segment", str(model), *queries, "-o", str(tmp_path / "out"), "--no-overlay"]) == 0
+
+    table = fold.label_table(task.novel)
+    classes = 1 + len(fold.base) + len(fold.novel)
+    predicted = torch.stack([_square(read_mask(tmp_path / "out" / f"{data.ids[i]}.png")) for i in task.queries])
+    truth = torch.stack([torch.from_numpy(table[square_label(data.mask(i), 113)]) for i in task.queries])
+    counts = image_counts(predicted, truth, classes)
+    assert len(predicted.unique()) > 4  # several classes take part, or the comparison would say little
+    for key, metric in METRICS.items():
+        found = metric(*names)
+        found.update(counts, [data.classes[c - 1] for c in task.novel])
+        assert found.summary() == expected[key].summary()
+
+
+def _square(mask: np.ndarray) -> torch.Tensor:
+    """A predicted mask in the protocol's square; padding is void in the truth, so its value does not matter."""
+    square = square_label(mask, 113)
+    return torch.from_numpy(np.where(square == 255, 0, square).astype(np.uint8))
+
+
+def test_overlay_shows_the_image(taught: Path, shots: Path, tmp_path: Path) -> None:
+    assert main(["segment", str(taught), str(shots / "query" / "yard.png"), "-o", str(tmp_path)]) == 0
+    with Image.open(tmp_path / "yard_overlay.jpg") as file:
+        assert file.size == (64, 48)

@@ -1,0 +1,160 @@
+"""Plans and runs: what is done is seen from the files, a run stopped anywhere continues, two runs are equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.tiny_recipe import tiny_content
+
+import gfss.runner
+from gfss.cli import main
+from gfss.errors import GfssError
+from gfss.evaluation.costs import read_costs
+from gfss.evaluation.records import find_records, read_record, same_result
+from gfss.plan import Plan, differences
+from gfss.recipe_files import find_recipe
+from gfss.recipes import Recipe, make_recipe, read_recipe
+from gfss.runner import run_plan
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plan") / "squares"
+    tiny_content(folder)
+    return folder
+
+
+def states(plan: Plan) -> list[tuple[str, str]]:
+    return [(step.kind, step.state) for step in plan.steps]
+
+
+def plan_in(folder: Path, recipe: Recipe) -> Plan:
+    return Plan(recipe, folder / "runs", folder / "results")
+
+
+@pytest.fixture(scope="module")
+def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the tiny recipe has been run."""
+    folder = tmp_path_factory.mktemp("finished")
+    run_plan(plan_in(folder, make_recipe(tiny_content(data))))
+    return folder
+
+
+def test_a_new_plan_has_every_stage_in_order(data: Path, tmp_path: Path) -> None:
+    recipe = make_recipe(tiny_content(data, methods=["acastle+T", "nsf"], calibrators={}, shots=[1, 2]))
+    plan = plan_in(tmp_path, recipe)
+    names = [(step.kind, step.shots, step.methods) for step in plan.steps]
+    assert names[0] == ("base", 0, ())
+    assert names[1:4] == [
+        ("train", 1, ("acastle",)),
+        ("train", 1, ("acastle+T",)),
+        ("evaluate", 1, ("acastle+T", "nsf")),
+    ]
+    assert len(names) == 7
+    assert all(step.state == "todo" and step.cost.seconds > 0 for step in plan.steps)
+
+
+def test_what_is_done_is_not_done_again(data: Path, finished: Path) -> None:
+    plan = plan_in(finished, make_recipe(tiny_content(data)))
+    assert states(plan) == [("base", "done"), ("evaluate", "done")]
+    assert run_plan(plan) == 0
+    records = [read_record(path) for path in find_records([finished / "results"])]
+    assert {record.method for record in records} == {"nsf", "pcn"}
+    (cost,) = read_costs(next((finished / "results").rglob("costs.csv")))
+    assert (cost.method, cost.resumed) == ("pcn", False)
+    assert cost.seconds > 0
+
+
+def test_only_the_missing_method_is_evaluated(data: Path, finished: Path) -> None:
+    recipe = make_recipe(tiny_content(data, methods=["nsf", "pcn", "npf"]))
+    (step,) = plan_in(finished, recipe).todo
+    assert (step.kind, step.methods) == ("evaluate", ("npf",))
+
+
+def test_records_without_their_models_need_no_training(data: Path, finished: Path) -> None:
+    plan = Plan(make_recipe(tiny_content(data)), finished / "other runs", finished / "results")
+    assert states(plan) == [("base", "not needed"), ("evaluate", "done")]
+    models = Plan(plan.recipe, plan.runs, plan.out, records=False)
+    assert states(models) == [("base", "todo"), ("train", "todo")]
+
+
+def test_records_of_other_settings_are_outdated(data: Path, finished: Path) -> None:
+    more_tasks = plan_in(finished, make_recipe(tiny_content(data, protocols={"paired": 3})))
+    assert [step.methods for step in more_tasks.todo] == [("nsf", "pcn")]
+
+
+def test_models_of_other_settings_are_refused(data: Path, finished: Path) -> None:
+    content = tiny_content(data, protocols={"paired": 3})
+    content["episodic"]["iterations"] = 9
+    with pytest.raises(GfssError, match="iterations = 2 instead of 9"):
+        _ = plan_in(finished, make_recipe(content)).steps
+    content["tag"] = "longer"
+    assert len(plan_in(finished, make_recipe(content)).todo) == 3
+
+
+def test_an_interrupted_run_continues_and_equals_another(
+    data: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_in(tmp_path, make_recipe(tiny_content(data)))
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gfss.runner, "train_method_stage", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_plan(plan)
+    plan = plan_in(tmp_path, plan.recipe)
+    assert states(plan) == [("base", "done"), ("train", "todo"), ("evaluate", "todo")]
+    run_plan(plan)
+    for path in find_records([tmp_path / "results"]):
+        other = finished / "results" / path.relative_to(tmp_path / "results")
+        assert same_result(read_record(path), read_record(other))
+
+
+def test_differences_are_only_about_what_both_sides_say() -> None:
+    found = {"a": 1, "base": {"levels": ["x"], "old": 3}}
+    assert differences(found, {"b": 2, "base": {"levels": ("x",), "new": 4}}) == []
+    assert differences(found, {"a": 2, "base": {"levels": ("y",)}}) == [
+        "a = 1 instead of 2",
+        "base.levels = ['x'] instead of ('y',)",
+    ]
+
+
+def test_estimates_grow_with_the_work() -> None:
+    small = read_recipe(find_recipe("frozen/pascal-lite0"), ["folds=[0, 1]"])
+    large = read_recipe(find_recipe("paper/pascal-resnet50"), ["folds=0"])
+    first, second = (step for step in Plan(small, Path("no runs"), Path("no results")).steps if step.kind == "base")
+    other = next(step for step in Plan(large, Path("no runs"), Path("no results")).steps if step.kind == "base")
+    assert other.cost.seconds > 50 * first.cost.seconds
+    assert other.cost.memory > first.cost.memory
+    assert first.cost.disk > 1
+    assert second.cost.disk == 0  # the bank of a frozen encoder serves all folds
+
+
+def test_dry_run_prints_the_plan_and_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("GFSS_PASCAL", raising=False)
+    monkeypatch.setenv("COLUMNS", "160")
+    places = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert main(["run", "frozen/pascal-lite0", "--dry-run", "--set", "folds=0", *places]) == 0
+    text = capsys.readouterr().out
+    assert "17 of 17 steps left" in text
+    assert "train the base model" in text
+    assert "gfss data prepare pascal" in text
+    assert not any(tmp_path.iterdir())
+    assert main(["run", "frozen/pascal-lite0", *places]) == 2
+    assert "GFSS_PASCAL=DIR" in capsys.readouterr().err
+
+
+def test_weights_that_are_missing_are_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("GFSS_WEIGHTS", raising=False)
+    words = ["run", "paper/pascal-resnet50", "--root", str(tmp_path), "--runs", str(tmp_path), "-o", str(tmp_path)]
+    assert main(words) == 2
+    message = capsys.readouterr().err
+    assert "ImageNet weights for resnet50" in message
+    assert len(message.splitlines()) == 1

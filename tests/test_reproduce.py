@@ -1,0 +1,120 @@
+"""Tables of the paper from fake records, and what is said where something is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.tiny_recipe import fake_record
+
+from gfss.cli import main
+from gfss.errors import GfssError
+from gfss.evaluation.costs import TrainingCost, add_cost
+from gfss.evaluation.paper import paper_figure
+from gfss.evaluation.records import write_record
+from gfss.evaluation.tables import Table
+from gfss.recipe_files import find_recipe
+from gfss.recipes import read_recipe
+from gfss.reproduce import NOT_RUN, TABLES, cost_table, find_costs, make_tables, missing_rows, target
+
+
+def row(table: Table, name: str) -> dict[str, str]:
+    return dict(zip(table.header, next(r for r in table.rows if r[0] == name), strict=True))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_row_of_a_table_is_in_its_first_recipe_and_in_the_paper(name: str) -> None:
+    table = TABLES[name]
+    assert {r.method for r in table.rows} <= set(read_recipe(find_recipe(table.recipes[0])).methods)
+    for one in table.rows:
+        assert not one.paper or paper_figure(table.source, one.paper) is not None
+
+
+def test_the_main_table_has_folds_their_mean_and_the_paper_below() -> None:
+    records = [fake_record(base=50 + 4 * fold, novel=40, fold=fold) for fold in range(4)]
+    one_shot, five_shots = make_tables("table1", records, "lite0")
+    ours = row(one_shot, "pcn")
+    assert (ours["0 base"], ours["3 base"], ours["base"], ours["novel"]) == ("50.00", "62.00", "56.00", "40.00")
+    assert ours["H"] == f"{2 * 56 * 40 / 96:.2f}"
+    assert (ours["folds"], ours["tasks"], ours["seeds"]) == ("4", "1,000", "1")
+    paper = row(one_shot, "pcn, paper (resnet50)")
+    assert (paper["0 base"], paper["H"]) == ("59.43", "53.81")
+    assert row(five_shots, "pcn")["H"] == NOT_RUN
+    assert row(five_shots, "pcn, paper (resnet50)")["H"] == "58.37"
+    for word in ("paired protocol", "per-image", "lite0", "1 shot", "pascal"):
+        assert word in one_shot.title
+
+
+def test_a_mean_needs_every_fold() -> None:
+    records = [fake_record(fold=fold) for fold in range(3)]
+    ours = row(make_tables("table1", records, "lite0")[0], "pcn")
+    assert (ours["2 base"], ours["3 base"], ours["base"], ours["folds"]) == ("60.00", NOT_RUN, NOT_RUN, "3 of 4")
+
+
+def test_seeds_become_a_spread() -> None:
+    records = [fake_record("nsf", base, 30, seed=seed) for seed, base in enumerate((59, 61))]
+    (table,) = make_tables("table3", records, "lite0")
+    assert row(table, "nsf")["base"] == "60.00 ± 1.41"
+    assert row(table, "nsf")["seeds"] == "2"
+    assert missing_rows([table]) == ["score", "npf"]
+
+
+def test_other_protocols_metrics_and_encoders_do_not_enter() -> None:
+    changes = ({"protocol": "joint"}, {"encoder": "resnet50"}, {"shots": 5})
+    records = [fake_record("nsf", **change) for change in changes]
+    (table,) = make_tables("table3", records, "lite0")
+    assert row(table, "nsf")["H"] == NOT_RUN
+    (joint,) = make_tables("table3", records, "lite0", "joint", "accumulated")
+    assert row(joint, "nsf")["H"] == "48.00"
+
+
+def test_of_several_recipes_the_one_with_most_records_is_shown() -> None:
+    few = fake_record("nsf", 10, recipe={"size": 100}, tasks=2000)
+    many = [fake_record("nsf", 60, recipe={"size": 417}, seed=seed) for seed in range(2)]
+    (table,) = make_tables("table3", [few, *many], "lite0")
+    assert row(table, "nsf")["base"] == "60.00 ± 0.00"
+
+
+def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:
+    path = tmp_path / "pascal-lite0" / "fold0" / "costs.csv"
+    add_cost(path, TrainingCost("pcn", 1, 100.0, 512.0, False, "a cpu"))
+    add_cost(path, TrainingCost("pcn", 1, 5400.0, 2048.0, True, "a cpu"))
+    costs = find_costs([tmp_path], "pascal", "lite0")
+    table = cost_table([fake_record()], costs, "lite0")
+    ours, paper = row(table, "pcn"), row(table, "pcn, paper (resnet50)")
+    assert (ours["hours"], ours["gigabytes"], ours["H"], ours["machine"]) == ("> 1.50", "2.0", "48.00", "a cpu")
+    assert (paper["hours"], paper["gigabytes"], paper["H"]) == ("6.80", "4.70", "53.09")
+    assert row(table, "denet")["hours"] == NOT_RUN
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(GfssError, match="did you mean 'table3'"):
+        target("tabel3")
+
+
+@pytest.mark.parametrize("style", ["text", "md", "latex"])
+@pytest.mark.parametrize("name", ["table1", "table3", "table8"])
+def test_the_command_prints_tables_and_says_what_was_not_run(
+    name: str, style: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GFSS_PASCAL", raising=False)
+    write_record(tmp_path / "one.json", fake_record("nsf", 47.11))
+    assert main(["reproduce", name, "--results", str(tmp_path), "--format", style]) == 0
+    captured = capsys.readouterr()
+    assert NOT_RUN in captured.out
+    assert "paper" in captured.out
+    assert "47.11" in captured.out or name == "table8"
+    assert f"gfss reproduce {name} --run" in captured.err
+    assert "gfss data prepare pascal" in captured.err
+
+
+@pytest.mark.parametrize("words", [["fig1"], ["table3", "--run"]])
+def test_without_data_one_sentence_says_how_to_get_it(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GFSS_PASCAL", raising=False)
+    assert main(["reproduce", *words, "--results", str(tmp_path), "--runs", str(tmp_path)]) == 2
+    message = capsys.readouterr().err
+    assert len(message.splitlines()) == 1
+    assert "gfss data prepare pascal" in message
+    assert "GFSS_PASCAL=DIR" in message

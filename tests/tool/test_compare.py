@@ -1,0 +1,147 @@
+"""Before and after: figures, moves, guard, pages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.data import make as files
+from tests.tool import make
+
+from gfss.data.pictures import read_mask
+from gfss.data.transforms import square_label
+from gfss.errors import GfssError
+from gfss.segmenter import Segmenter
+from gfss.tool.compare import BIASES
+from gfss.tool.report import Report
+
+NAMES = ("background", *make.BASE, "box")
+
+
+@pytest.fixture(scope="module")
+def taught() -> Segmenter:
+    model = make.model()
+    for seed in (1, 2):
+        model.teach("box", *make.labelled(seed), add=seed > 1)
+    return model
+
+
+@pytest.fixture(scope="module")
+def validation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures whose classes stand in another order than the model's, with one that it does not know."""
+    root = tmp_path_factory.mktemp("validation")
+    (root / "classes.txt").write_text("dog\nbox\nspoon\n")
+    for i in range(3):
+        image, mask = make.labelled(10 + i)
+        truth = np.where(mask == 1, 2, 0).astype(np.uint8)
+        truth[:12] = 1
+        truth[12:20, :10] = 3
+        files.png(root / "images" / f"v{i}.png", image)
+        files.png(root / "masks" / f"v{i}.png", truth)
+    return root
+
+
+@pytest.fixture(scope="module")
+def report(taught: Segmenter, validation: Path) -> Report:
+    return taught.report(validation)
+
+
+def test_figures_agree_with_masks_that_the_model_gives(taught: Segmenter, validation: Path, report: Report) -> None:
+    """An independent count: segment every image before and after, compare with the truth."""
+    before = make.model()
+    before.teach("box", *make.labelled(1))
+    section = report.sections[1]
+    assert section.images == 3
+    table = np.array([0, 2, 4, 255], dtype=np.uint8)  # background, dog, box, a class that the model does not know
+    for model, side in ((before, "before"), (taught, "after")):
+        inside, either = np.zeros(5), np.zeros(5)
+        for i in range(3):
+            predicted = square_label(model.segment(validation / "images" / f"v{i}.png").mask, make.SIZE)
+            truth = table[square_label(read_mask(validation / "masks" / f"v{i}.png"), make.SIZE) % 252]
+            judged = (truth != 255) & (predicted != 255)
+            for label in range(5):
+                mine, true = (predicted == label) & judged, (truth == label) & judged
+                inside[label] += (mine & true).sum()
+                either[label] += (mine | true).sum()
+        for row, part, whole in zip(section.rows, inside, either, strict=True):
+            assert getattr(row, side) == (pytest.approx(100 * part / whole) if whole else None)
+
+
+def test_moves_add_up_to_the_pixels_that_changed(report: Report) -> None:
+    for section in report.sections:
+        assert section.names == NAMES
+        assert all(move.source != move.target and move.pixels > 0 for move in section.moves)
+        assert [move.pixels for move in section.moves] == sorted((m.pixels for m in section.moves), reverse=True)
+        assert 0 <= sum(move.share for move in section.moves) <= 1
+
+
+def test_before_on_the_support_images_is_what_the_model_said(taught: Segmenter) -> None:
+    """Where nothing is labelled, the model before the lesson is right by definition."""
+    model = make.model()
+    model.teach("box", *make.labelled(1))
+    for row in model.report().sections[0].rows:
+        if row.name == "box":
+            assert not row.known
+            assert row.after is not None
+        elif row.before is not None and row.pixels:
+            assert row.before > 0
+
+
+def test_the_curve_trades_known_for_new_classes(report: Report) -> None:
+    curve = report.sections[1].curve
+    assert [point.bias for point in curve] == list(BIASES)
+    rows = {row.name: row for row in report.sections[1].rows}
+    middle = curve[len(BIASES) // 2]
+    assert middle.taught == pytest.approx(rows["box"].after)
+    assert middle.base == pytest.approx(rows["dog"].after)
+    assert report.sections[0].curve == []
+
+
+def test_losses_name_class_points_and_images(report: Report) -> None:
+    everything = report.losses(-1000.0)
+    assert {loss.name for loss in everything} <= {*NAMES}
+    assert report.losses(1000.0) == []
+    for loss in everything:
+        row = next(r for s in report.sections if s.title == loss.title for r in s.rows if r.name == loss.name)
+        assert row.before is not None
+        assert row.after is not None
+        assert loss.points == pytest.approx(row.before - row.after)
+        assert f"'{loss.name}' loses" in loss.sentence()
+
+
+def test_text_and_page_say_the_same(report: Report, tmp_path: Path) -> None:
+    report.save(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    text = str(report)
+    assert "teaching box" in text
+    assert "teaching box" in page
+    for row in report.sections[1].seen:
+        assert row.name in text
+        assert f"<td>{row.name}</td>" in page
+    assert "novel bias" in text
+    assert "<svg" in page
+    pictures = re.findall(r'src="([^"]{5})', page)
+    assert set(pictures) <= {"data:"}
+    assert len(pictures) == 3 * sum(c.image is not None for s in report.sections for c in s.worst)
+    assert "http" not in page
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    model = make.model()
+    model.teach("<script>", *make.labelled(1))
+    model.report().save(tmp_path / "report.html")
+    assert "<script>" not in (tmp_path / "report.html").read_text()
+
+
+def test_a_validation_folder_without_known_classes_is_refused(taught: Segmenter, tmp_path: Path) -> None:
+    files.plain(tmp_path, {"a": files.boxes(1), "b": files.boxes(1)}, ("spoon",), val=("a",))
+    with pytest.raises(GfssError, match="labels spoon, none of which the model knows"):
+        taught.report(tmp_path)
+
+
+def test_a_model_that_was_not_taught_has_nothing_to_report() -> None:
+    report = make.model().report()
+    assert report.sections == []
+    assert "Nothing was taught yet" in str(report)
