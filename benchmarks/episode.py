@@ -73,8 +73,8 @@ def make_source(bank: Bank, dataset: Dataset, encoder: Encoder, fold: Fold) -> E
     return EpisodeSource(FeatureStore(BaseModel(encoder, head, card).eval(), bank), dataset, fold)
 
 
-def iteration_ms(source: EpisodeSource, side: int, options: EpisodicOptions, rounds: int) -> float:
-    """Median time of one iteration of training PCN's calibrator."""
+def iteration_ms(source: EpisodeSource, side: int, options: EpisodicOptions, rounds: int) -> tuple[float, float]:
+    """Median time of one iteration of training PCN's calibrator, wall clock and processor."""
     torch.manual_seed(0)
     method = build_method("pcn", Context(source.store.model, (side, side)))
     assert isinstance(method, Calibrated)
@@ -99,11 +99,16 @@ def measure(encoder_name: str, size: int, images: int, episodes: int, rounds: in
         options = EpisodicOptions(iterations=1, batch=episodes, episodes=episodes, pairs=2)
         rows: dict[str, Any] = {}
         for way, chosen in (("played", options), ("fresh", replace(options, episodes=None))):
-            times = [
+            kept, anew = (
                 iteration_ms(make_source(store, dataset, encoder, fold), bank.map_size, chosen, rounds)
                 for store in (bank, none)
-            ]
-            rows[way] = {"bank_ms": times[0], "anew_ms": times[1], "ratio": times[1] / times[0]}
+            )
+            rows[way] = {
+                "bank_ms": kept[0],
+                "anew_ms": anew[0],
+                "ratio": anew[0] / kept[0],
+                "cpu_ratio": anew[1] / kept[1],
+            }
         return rows
 
 
@@ -128,9 +133,9 @@ def main() -> None:
     about |= {"torch": str(torch.__version__), "load": os.getloadavg()[0]}
     setting = f"{options.encoder} at {options.size} px, {options.episodes} episodes"
     print(f"{setting}, {options.threads} threads, load {about['load']:.1f}")
-    print(f"{'way':<8}{'bank ms':>10}{'anew ms':>10}{'ratio':>8}")
+    print(f"{'way':<8}{'bank ms':>10}{'anew ms':>10}{'ratio':>8}{'cpu ratio':>11}")
     for way, row in rows.items():
-        print(f"{way:<8}{row['bank_ms']:>10.0f}{row['anew_ms']:>10.0f}{row['ratio']:>8.1f}")
+        print(f"{way:<8}{row['bank_ms']:>10.0f}{row['anew_ms']:>10.0f}{row['ratio']:>8.1f}{row['cpu_ratio']:>11.1f}")
     if options.json:
         write_json(options.json, {**about, "rows": rows})
 

@@ -21,8 +21,8 @@ BASE = BaseOptions(
 )  # fmt: skip
 EPISODIC = EpisodicOptions(iterations=5, batch=4, episodes=6, pairs=2)
 NOVEL = NovelOptions(hidden=8, steps=10)
-GOLDEN_IOU = 0.0
-GOLDEN = {"nsf": (0.0, 0.0), "pcn": (0.0, 0.0)}
+GOLDEN_IOU = 39.08
+GOLDEN = {"nsf": (16.25, 20.27), "pcn": (16.29, 20.47)}
 METHODS = ("oracle", "background", "base", "nsf", "pcn")
 
 
@@ -78,7 +78,7 @@ def test_records_say_all_of_a_run(data: Path, finished: tuple[dict[str, float], 
         assert (record.protocol, record.tasks, record.seed) == ("paired", 4, 2)
         assert record.novel_classes == list(CLASSES[:2])
         assert [len(names) for names in record.supports] == [1] * 4
-        assert record.recipe["base"]["rate"] == 1e-2
+        assert record.recipe["base"]["rate"] == BASE.rate
         assert {"learn", "segment", "count", "prepare", "all methods"} == set(record.run.seconds)
         path = record_path(tmp_path, record)
         write_record(path, record)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from gfss.data import open_dataset, open_fold
@@ -139,6 +140,23 @@ class Experiment:
     def train_source(self) -> EpisodeSource:
         """Training episodes."""
         return EpisodeSource(FeatureStore(self.model, self.bank("train")), self.train_set, self.classes)
+
+    def held_out_fold(self, group: int, groups: int) -> Fold:
+        """A part of the base classes as novel ones, the other base classes as base; true novel classes are void."""
+        parts = np.array_split(np.asarray(self.classes.base), groups)
+        out = tuple(int(c) for c in parts[group])
+        return Fold(tuple(c for c in self.classes.base if c not in out), out)
+
+    def held_out_folder(self, group: int, groups: int) -> Path:
+        return self.folder / f"base-without-part{group + 1}of{groups}"
+
+    def held_out_source(self, group: int, groups: int) -> EpisodeSource:
+        """Training episodes on a base model that was trained without a part of the base classes."""
+        encoder = None if self.model.card.trained_encoder else self.model.encoder
+        model = load_base(self.held_out_folder(group, groups), encoder, self.weights)
+        bank = build_bank(model.encoder, self.train_set, self.size, self.levels)
+        fold = self.held_out_fold(group, groups)
+        return EpisodeSource(FeatureStore(model, bank), self.train_set, fold, fakes=fold.novel)
 
     @cached_property
     def val_source(self) -> EpisodeSource:

@@ -35,12 +35,12 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path``; on success it takes its place, on failure nothing changes."""
     make_folder(path.parent)
     try:
-        handle = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False)
+        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         raise GfssError(f"cannot write {path}: {error.strerror}") from None
-    temporary = Path(handle.name)
+    temporary = Path(name)
     try:
-        with handle:
+        with os.fdopen(number, "wb") as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())

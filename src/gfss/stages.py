@@ -8,25 +8,28 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
-from gfss.evaluation.records import Record, Run, peak_memory_mb, versions
+from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, versions
 from gfss.evaluation.summary import summarise
 from gfss.experiment import Experiment
 from gfss.files import read_json
 from gfss.methods import BLIND
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
+from gfss.models.encoders import build_encoder
 from gfss.training import base as base_training
 from gfss.training import episodic
 from gfss.training.base import BaseOptions, base_miou, train_base
+from gfss.training.checkpoint import has_checkpoint
 from gfss.training.episodic import EpisodicOptions, train_calibrator, train_method
 from gfss.training.loop import finish
 from gfss.training.parallel import start_workers
+from gfss.training.source import HeldOutSources
 from gfss.training.trained import save_method
 
 # embedded scenes: a tiny encoder trained from scratch together with the head
@@ -81,12 +84,45 @@ def train_base_stage(
     return base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
 
 
+def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = False) -> HeldOutSources:
+    """One base model without each part of the base classes, trained like the base model itself where it is missing."""
+    if groups > len(experiment.classes.base) // 2:
+        raise GfssError(
+            f"{len(experiment.classes.base)} base classes cannot be held out in {groups} parts; take fewer parts"
+        )
+    training = dict(experiment.model.card.training)
+    seed = training.pop("seed", 0)
+    options = BaseOptions(**training | {"levels": tuple(training["levels"])})
+    for group in range(groups):
+        folder = experiment.held_out_folder(group, groups)
+        if has_checkpoint(folder, "base"):
+            continue
+        encoder = build_encoder(experiment.encoder, experiment.weights, experiment.output_stride)
+        workers = start_workers()
+        train_base(
+            experiment.train_set,
+            experiment.held_out_fold(group, groups),
+            encoder,
+            encoder.name,
+            options,
+            size=experiment.size,
+            bank=None if options.train_encoder else experiment.bank("train", encoder),
+            seed=seed,
+            folder=folder,
+            resume=resume,
+            workers=workers,
+        )
+        workers.wait()
+    return HeldOutSources(tuple(experiment.held_out_source(group, groups) for group in range(groups)))
+
+
 def base_record(experiment: Experiment) -> Record:
     """The base classifier alone on every val image, as a record with 0 shots (accumulated IoU, novel pixels void)."""
     start = time.perf_counter()
     iou = base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
     card = experiment.model.card
-    figures = summarise({name: iou[name] for name in card.classes}, {}, iou["background"])
+    unseen = dict.fromkeys(card.novel)
+    figures = summarise({name: iou[name] for name in card.classes}, unseen, iou["background"])
     return Record(
         data=experiment.name,
         fold=_fold_name(experiment),
@@ -141,7 +177,11 @@ def train_method_stage(
         key += _weights_hash(experiment.model.head)
         if inner.module is not None:
             key += _weights_hash(inner.module)
-        losses = train_calibrator(method, experiment.train_source, options, key=key, **common)
+        source = experiment.train_source
+        if options.held_out and inner.module is None:
+            source = train_held_out_stage(experiment, options.held_out, resume)
+            key += "".join(_weights_hash(one.store.model.head) for one in source.sources)
+        losses = train_calibrator(method, source, options, key=key, **common)
     else:
         losses = train_method(method, experiment.train_source, options, **common)
     if workers.rank == 0:
@@ -190,7 +230,7 @@ def evaluate_stage(
             base_classes=[names_of[c - 1] for c in experiment.classes.base],
             novel_classes=[names_of[c - 1] for c in experiment.classes.novel],
             supports=supports,
-            figures={key: metric.summary() for key, metric in results[method.name].metrics.items()},
+            figures={cast(MetricName, key): m.summary() for key, m in results[method.name].metrics.items()},
             run=Run(
                 seconds={**results[method.name].seconds, "prepare": prepared, "all methods": total},
                 peak_memory_mb=peak_memory_mb(),

@@ -208,11 +208,8 @@ def test_a_checkpoint_of_another_map_size_is_refused(tmp_path: Path) -> None:
         load_method(tmp_path, build("pcn", (11, 11)), card)
 
 
-DROPOUT = pytest.mark.xfail(strict=True, reason="dropout is drawn per iteration and process, not per episode")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pcn", pytest.param("acastle", marks=DROPOUT)])
+@pytest.mark.parametrize("name", ["pcn", "acastle"])
 def test_two_processes_train_as_one(name: str, tmp_path: Path) -> None:
     script = str(Path(__file__).with_name("train_small.py"))
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY), os.environ.get("PYTHONPATH", "")])

@@ -19,30 +19,36 @@ NOVEL = NovelOptions(steps=40, hidden=16, rate=0.2)
 BASE = ("cat", "dog", "tree")
 
 
-def network(calibrated: bool = True, size: int = SIZE, classes: tuple[str, ...] = BASE, seed: int = 0) -> Network:
-    """Tiny encoder, head and calibrator with random weights."""
-    encoder = build_encoder("tiny", seed=seed)
+def network(
+    calibrated: bool = True,
+    size: int = SIZE,
+    classes: tuple[str, ...] = BASE,
+    spread: float = 0.3,
+    encoder: str = "tiny",
+) -> Network:
+    """A network with random weights (lite0 has its own); a larger spread makes base classes surer."""
+    trunk = build_encoder(encoder)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        channels = {name: encoder.channels[name] for name in ("layer3", "layer4")}
+        torch.manual_seed(0)
+        channels = {name: trunk.channels[name] for name in ("layer3", "layer4")}
         head = PyramidHead(channels, len(classes) + 1, pyramid=8, width=24)
-        torch.nn.init.normal_(head.classifier.weight, std=0.3)
-        side = encoder.map_size(size)
+        torch.nn.init.normal_(head.classifier.weight, std=spread)
+        side = trunk.map_size(size)
         calibrator = Calibrator(CalibratorOptions(dimension=16), (side, side))
         for parameter in calibrator.parameters():
             parameter.data += 0.003 * torch.randn_like(parameter)
     card = BaseCard(
-        encoder="tiny",
-        output_stride=4,
-        encoder_hash=encoder.weights_hash(),
-        trained_encoder=True,
+        encoder=encoder,
+        output_stride=trunk.stride,
+        encoder_hash=trunk.weights_hash(),
+        trained_encoder=encoder == "tiny",
         size=size,
         classes=classes,
         novel=(),
         data="noise",
         fold=None,
     )
-    return Network(BaseModel(encoder, head, card), calibrator if calibrated else None, NOVEL)
+    return Network(BaseModel(trunk, head, card), calibrator if calibrated else None, NOVEL)
 
 
 def model(calibrated: bool = True) -> Segmenter:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tests.data import make as files
 from tests.tool import make
 
@@ -14,7 +15,7 @@ from gfss.data.pictures import read_mask
 from gfss.data.transforms import square_label
 from gfss.errors import GfssError
 from gfss.segmenter import Segmenter
-from gfss.tool.compare import BIASES
+from gfss.tool.compare import BIASES, _assumed
 from gfss.tool.report import Report
 
 NAMES = ("background", *make.BASE, "box")
@@ -145,3 +146,9 @@ def test_a_model_that_was_not_taught_has_nothing_to_report() -> None:
     report = make.model().report()
     assert report.sections == []
     assert "Nothing was taught yet" in str(report)
+
+
+def test_without_a_label_only_pixels_that_a_new_class_takes_are_judged() -> None:
+    old, new = torch.tensor([[0, 1, 1, 2]]), torch.tensor([[0, 1, 2, 3]])
+    known = torch.tensor([True, True, True, False])
+    assert _assumed(old, new, known).tolist() == [[0, 1, 255, 2]]

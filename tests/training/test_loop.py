@@ -107,7 +107,7 @@ def test_a_killed_process_is_resumed_bit_by_bit(tmp_path: Path) -> None:
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
-def wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 120) -> None:
+def wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not path.exists():
         assert process.poll() is None, "the process ended before its first checkpoint"

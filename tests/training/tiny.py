@@ -1,4 +1,4 @@
-"""A very small data set and model for the tests of training: coloured squares on grey noise, one colour per class.
+"""A very small data set and model for the tests of training: noisy squares on grey, one colour per class.
 
 Fold 0 of eight classes: novel 1 and 2, base 3 to 8. Images of 32 px, input of 33 px, feature maps of 9 x 9.
 """
@@ -43,13 +43,14 @@ def write_images(folder: Path, split: str, count: int, seed: int = 0) -> list[st
     (folder / "classes.txt").write_text("\n".join(CLASSES) + "\n")
     rng = np.random.default_rng(seed)
     for i, name in enumerate(names):
-        image = rng.integers(90, 140, (SIDE, SIDE, 3), dtype=np.uint8)
+        image = np.full((SIDE, SIDE, 3), rng.integers(60, 180))  # images differ as a whole too
         mask = np.zeros((SIDE, SIDE), dtype=np.uint8)
         for place, class_id in enumerate((i % 8 + 1, (3 * i + i // 8) % 8 + 1)):
             top, left = rng.integers(0, 20), 16 * place + rng.integers(0, 5)
             image[top : top + 12, left : left + 11] = COLOURS[class_id - 1]
             mask[top : top + 12, left : left + 11] = class_id
         mask[-1] = VOID
+        image = np.clip(image + rng.normal(0, 20, image.shape), 0, 255).astype(np.uint8)
         Image.fromarray(image).save(folder / "images" / f"{name}.png")
         Image.fromarray(mask).save(folder / "masks" / f"{name}.png")
     (folder / f"{split}.txt").write_text("\n".join(names) + "\n")

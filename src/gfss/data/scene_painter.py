@@ -22,7 +22,7 @@ SIDE = 112
 OVERSAMPLING = 2
 FINE = SIDE * OVERSAMPLING
 MIN_VISIBLE = 130  # labelled pixels every object's class keeps: above 2 * 32 * 32 * (112 / 500)^2 = 102
-RADIUS = (19.0, 30.0)  # half the size of an object, in pixels of the image
+RADIUS = (20.0, 31.0)  # half the size of an object, in pixels of the image
 TYPICAL_TEXTURE = 0.7  # how often a class wears its own texture instead of any
 TYPICAL_HUE = 0.2  # how often it has its own hue: a weak hint only
 
@@ -53,9 +53,9 @@ def paint_scene(class_ids: Sequence[int], rng: np.random.Generator) -> tuple[np.
         canvas = _background(rng)
         labels = np.full((FINE, FINE), BACKGROUND, dtype=np.uint8)
         tint = canvas.mean(axis=(1, 2))
-        clutter = [_clutter(rng, 5, 30) for _ in range(rng.integers(3, 8))]
+        clutter = [_clutter(rng, 5, 16) for _ in range(rng.integers(2, 6))]
         objects = _objects(class_ids, tint, rng)
-        front = [_clutter(rng, 5, 11) for _ in range(rng.integers(0, 3))]
+        front = [_clutter(rng, 4, 8) for _ in range(rng.integers(0, 3))]
         for item in (*clutter, *objects, *front):
             _paint(canvas, labels, item, rng)
         mask = _coarse_labels(labels)
@@ -66,7 +66,7 @@ def paint_scene(class_ids: Sequence[int], rng: np.random.Generator) -> tuple[np.
 
 def _background(rng: np.random.Generator) -> np.ndarray:
     """Two muted colours in a gradient, clouds and a faint texture, (3, fine, fine) float32 in 0..1."""
-    first, second = (random_colour(rng, saturation=(0.05, 0.5), value=(0.2, 0.95)) for _ in range(2))
+    first, second = (random_colour(rng, saturation=(0.05, 0.35), value=(0.2, 0.95)) for _ in range(2))
     y, x = np.mgrid[0:SIDE, 0:SIDE].astype(np.float32) / SIDE - 0.5
     angle = rng.uniform(0, 2 * math.pi)
     mix = 0.5 + 0.6 * (x * math.cos(angle) + y * math.sin(angle))
@@ -102,7 +102,7 @@ def _object(class_id: int, radius: float, centre: np.ndarray, tint: Colour, rng:
     typical = rng.random() < TYPICAL_TEXTURE
     texture = TEXTURES[class_id % len(TEXTURES)] if typical else str(rng.choice(TEXTURES))
     hue = (class_id * 0.382 + rng.normal(0, 0.05)) % 1 if rng.random() < TYPICAL_HUE else None
-    body = random_colour(rng, saturation=(0.3, 1), value=(0.35, 1), hue=hue, unlike=tint)
+    body = random_colour(rng, saturation=(0.5, 1), value=(0.35, 1), hue=hue, unlike=tint)
     second = random_colour(rng, saturation=(0.1, 1), value=(0.1, 1), unlike=body)
     return Item(
         _bend(SHAPES[name](rng), rng),

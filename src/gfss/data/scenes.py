@@ -26,7 +26,7 @@ from gfss.files import cache_folder, make_folder, read_json, write_json
 from gfss.progress import track
 
 SCENE_CLASSES = tuple(SHAPES)
-VERSION = 3  # raise it when the same seed no longer gives the same files
+VERSION = 4  # raise it when the same seed no longer gives the same files
 TRAIN_IMAGES, VAL_IMAGES = 1200, 320
 SPLITS = ("train", "val")
 CARD = "scenes.json"  # what the folder holds; lies in complete folders only

@@ -6,7 +6,7 @@ import colorsys
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 from gfss.data.catalog import VOID
 from gfss.data.dataset import Dataset
@@ -64,9 +64,7 @@ def _tile(dataset: Dataset, i: int, colours: np.ndarray) -> Image.Image:
     image, mask = dataset.image(i), dataset.mask(i)
     tile = Image.new("RGB", (2 * TILE, TILE + CAPTION), "white")
     for column, picture in enumerate((image, overlay(image, mask, colours))):
-        small = Image.fromarray(picture)
-        small.thumbnail((TILE, TILE))
-        tile.paste(small, (column * TILE, 0))
+        tile.paste(ImageOps.contain(Image.fromarray(picture), (TILE, TILE)), (column * TILE, 0))
     draw = ImageDraw.Draw(tile)
     draw.text((2, TILE + 1), dataset.ids[i], fill="black")
     left = 2.0

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import rich.box
 import rich.markup
 import rich.table
 
-from gfss.evaluation.tables import SHOWN, Table
+from gfss.evaluation.tables import Table
 
-NUMBERS = 2 + len(SHOWN)  # the last columns: tasks, seeds and figures
+NUMBER = re.compile(r"[-+]?\d[\d.,]*( ± .*)?$|-?$|not run$")
 LATEX = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -45,9 +46,9 @@ def as_latex(tables: Sequence[Table]) -> str:
 
 
 def _numbers(table: Table) -> list[bool]:
-    """Which columns hold numbers."""
-    words = len(table.header) - NUMBERS
-    return [False] * words + [True] * NUMBERS
+    """Which columns hold numbers: those whose every cell starts like one, or is empty."""
+    columns = list(zip(*table.rows, strict=True)) if table.rows else [()] * len(table.header)
+    return [bool(column) and all(NUMBER.match(cell) for cell in column) for column in columns]
 
 
 def _markdown(table: Table) -> str:

@@ -55,7 +55,7 @@ def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[
     table = source.fold.label_table(drawn.novel)
     size = source.store.bank.size
     pixels = square_image(source.dataset.image(image), size)
-    height, width = fitted_size(*source.dataset.image(image).shape[:2], size)
+    height, width = _fitted(source.dataset.image(image), size)
     heat.learn(support)
     scores = upsample(heat.scores(features), (size, size))[0]
     base = len(source.fold.base)
@@ -70,7 +70,7 @@ def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[
     first = drawn.supports[0][0]
     support_pixels = square_image(source.dataset.image(first), size)
     support_label = support.labels[0].numpy()
-    support_size = fitted_size(*source.dataset.image(first).shape[:2], size)
+    support_size = _fitted(source.dataset.image(first), size)
     marked = overlay(support_pixels, np.where(support_label > base, support_label, 0), base)
     return TaskView(
         support=marked[: support_size[0], : support_size[1]],
@@ -80,6 +80,10 @@ def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[
         novel_heat=crop(heat_map(pixels, scores[base + 1 :].amax(dim=0))),
         predictions={name: crop(overlay(pixels, labels, base)) for name, labels in predictions.items()},
     )
+
+
+def _fitted(image: np.ndarray, size: int) -> tuple[int, int]:
+    return fitted_size(image.shape[0], image.shape[1], size)
 
 
 def palette(label: int) -> tuple[int, int, int]:

@@ -48,6 +48,7 @@ def masked_average(maps: Tensor, masks: Tensor) -> Tensor:
         maps: (supports, channels, h, w).
         masks: (supports, h, w) in [0, 1], the class's share of every position.
     """
+    masks = masks.to(maps)
     sums = torch.einsum("schw,shw->sc", maps, masks)
     return (sums / masks.sum(dim=(1, 2)).clamp_min(1e-6)[:, None]).mean(dim=0)
 

@@ -21,7 +21,7 @@ class Features:
     """Everything the base model says of a batch of images; all that methods ever see.
 
     Attributes:
-        levels: encoder levels, standardised per channel: name -> (batch, channels, h, w).
+        levels: encoder levels, name -> (batch, channels, h, w); those that the head reads are standardised per channel.
         pooled: pyramid branches at their own resolution: (batch, channels, bin, bin) for every bin.
         bottleneck: (batch, channels, h, w), what the base classifier reads.
         base: base logits (batch, base classes + 1, h, w), background first.
@@ -168,8 +168,9 @@ class PyramidHead(nn.Module):
         )
         bottleneck = self.bottleneck(self._mixed(entering, pooled, size))
         base = self.classifier(self.dropout(bottleneck))
-        parts = entering.split(list(self.channels.values()), dim=1)
-        return Features(dict(zip(self.channels, parts, strict=True)), pooled, bottleneck, base)
+        parts = dict(zip(self.channels, entering.split(list(self.channels.values()), dim=1), strict=True))
+        others = {name: level for name, level in levels.items() if name not in parts}  # for ablations only
+        return Features(others | parts, pooled, bottleneck, base)
 
     def _mixed(self, entering: Tensor, pooled: Sequence[Tensor], size: tuple[int, int]) -> Tensor:
         """The first convolution over levels and upsampled branches.

@@ -61,6 +61,7 @@ def compare(
     size = (network.size, network.size)
     classes, taught = len(after.names), taught_classes(after.classifier)
     table = torch.tensor([after.names.index(name) for name in before.names], dtype=torch.uint8)
+    known = torch.tensor([name in before.names for name in after.names])
     counts = torch.zeros(2, classes, 3, dtype=torch.int64)
     moved = torch.zeros(classes * classes, dtype=torch.int64)
     curves = torch.zeros(len(BIASES), classes, 3, dtype=torch.int64)
@@ -74,7 +75,7 @@ def compare(
         new = class_map(scores, size)
         truth = torch.from_numpy(case.truth.copy())[None]
         if case.assumed is not None:
-            truth = torch.where(torch.from_numpy(case.assumed)[None], old, truth)
+            truth = torch.where(torch.from_numpy(case.assumed)[None], _assumed(old, new, known), truth)
         counts += torch.stack([image_counts(labels, truth, classes)[0] for labels in (old, new)])
         valid = truth != VOID
         moved += torch.bincount(old[valid].long() * classes + new[valid].long(), minlength=classes * classes)
@@ -98,6 +99,14 @@ def compare(
     )
 
 
+def _assumed(old: Tensor, new: Tensor, known: Tensor) -> Tensor:
+    """What the model said before, where a new class takes over or nothing changes.
+
+    Between two known classes nobody can say who is right without a label, so such pixels are void.
+    """
+    return torch.where((old == new) | ~known[new.long()], old, VOID).to(torch.uint8)
+
+
 def _change(case: Case, old: Tensor, new: Tensor, truth: Tensor, known: Sequence[str], names: Sequence[str]) -> Change:
     broken = truth[(old == truth) & (new != truth)]
     pixels = torch.bincount(broken.long(), minlength=len(names)).tolist()
@@ -115,7 +124,7 @@ def _rows(counts: Tensor, known: Sequence[str], names: Sequence[str]) -> list[Cl
 
 def _moves(moved: Tensor, names: Sequence[str]) -> list[Move]:
     total = max(1, int(moved.sum()))
-    pairs = [(i, j) for i, j in moved.nonzero().tolist() if i != j]
+    pairs: list[tuple[int, int]] = [(i, j) for i, j in moved.nonzero().tolist() if i != j]
     pairs.sort(key=lambda pair: -int(moved[pair[0], pair[1]]))
     return [Move(names[i], names[j], int(moved[i, j]), int(moved[i, j]) / total) for i, j in pairs]
 

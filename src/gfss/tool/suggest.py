@@ -91,6 +91,8 @@ def _look(
         scores = network.scores(features, classifier)[0]
         rows, columns = (
             -(-fit * length // network.size)
-            for fit, length in zip(fitted_size(*image.shape[:2], network.size), scores.shape[1:], strict=True)
+            for fit, length in zip(
+                fitted_size(image.shape[0], image.shape[1], network.size), scores.shape[1:], strict=True
+            )
         )
         yield doubt(scores[:, :rows, :columns]), descriptor(features.bottleneck[0])

@@ -60,7 +60,7 @@ class BaseOptions:
     width: int = 256
     separable: bool = True
     dropout: float = 0.1
-    epochs: int = 8
+    epochs: int = 6
     batch: int = 16
     rate: float = 1e-3
     optimiser: Literal["sgd", "adamw"] = "adamw"

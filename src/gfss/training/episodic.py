@@ -25,9 +25,11 @@ from gfss.models.calibrator import Calibrator
 from gfss.progress import track
 from gfss.training.loop import Schedule, Step, train
 from gfss.training.parallel import Workers
-from gfss.training.source import EpisodeSource
+from gfss.training.source import BLOCK, EpisodeSource, HeldOutSources
 
-CHUNK = 20  # played episodes per file
+CHUNK = BLOCK  # played episodes per file
+
+Source = EpisodeSource | HeldOutSources
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class EpisodicOptions:
         weight_decay: weight decay.
         label_stride: the loss is taken at every so many pixels.
         seed: of episodes and batches.
+        held_out: train on episodes of so many base models, each without a part of the base classes
+            (see :class:`gfss.training.source.HeldOutSources`); 0 uses the base model itself, as the paper does.
     """
 
     shots: int = 1
@@ -57,6 +61,7 @@ class EpisodicOptions:
     weight_decay: float = 1e-4
     label_stride: int = 4
     seed: int = 0
+    held_out: int = 0
 
     def schedule(self) -> Schedule:
         """The optimiser's part."""
@@ -76,7 +81,7 @@ class PlayedEpisodes:
     """
 
     method: Calibrated
-    source: EpisodeSource
+    source: Source
     options: EpisodicOptions
     key: str
 
@@ -84,7 +89,8 @@ class PlayedEpisodes:
         count = self.options.episodes
         if count is None:
             raise GfssError("fresh episodes are not kept; give a number of episodes")
-        parts = [self.key, self.source.dataset.fingerprint, self.source.fakes, self.source.fold, count]
+        sources = self.source.sources if isinstance(self.source, HeldOutSources) else (self.source,)
+        parts = [self.key, *((one.dataset.fingerprint, one.fakes, one.fold) for one in sources), count]
         parts += [self.options.shots, self.options.pairs, self.options.seed]
         name = hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
         self.folder = cache_folder("episodes") / name
@@ -103,7 +109,7 @@ class PlayedEpisodes:
 
     def draw(self, i: int) -> Task:
         """Images of episode ``i``."""
-        return self.source.draw(self.options.seed, i, self.options.shots, 1, self.options.pairs)
+        return self.source.for_episode(i).draw(self.options.seed, i, self.options.shots, 1, self.options.pairs)
 
     def fused(self, i: int, pair: int) -> Tensor:
         """Fused scores of both queries of a pair, (2, classes, h, w)."""
@@ -113,11 +119,11 @@ class PlayedEpisodes:
         return torch.from_numpy(self._chunks[chunk][i % CHUNK, 2 * pair : 2 * pair + 2].astype(np.float32))
 
     def _play(self, i: int) -> Tensor:
-        drawn = self.draw(i)
-        fold = self.source.episode_fold(drawn)
+        drawn, source = self.draw(i), self.source.for_episode(i)
+        fold = source.episode_fold(drawn)
         with torch.no_grad():
-            self.method.learn(self.source.support(drawn, fold))
-            return self.method.fused(self.source.query_features(drawn.queries, fold))
+            self.method.learn(source.support(drawn, fold))
+            return self.method.fused(source.query_features(drawn.queries, fold))
 
     def _path(self, chunk: int) -> Path:
         return self.folder / f"{chunk:05d}.npy"
@@ -125,7 +131,7 @@ class PlayedEpisodes:
 
 def train_calibrator(
     method: Calibrated,
-    source: EpisodeSource,
+    source: Source,
     options: EpisodicOptions,
     *,
     key: str,
@@ -151,7 +157,7 @@ def train_calibrator(
         workers.wait()
         losses = train(
             method.calibrator,
-            lambda step: _played_loss(method.calibrator, played, source, options, step),
+            lambda step: _played_loss(method.calibrator, played, step),
             options.schedule(),
             seed=options.seed,
             folder=folder,
@@ -175,28 +181,34 @@ def _drawn_pairs(count: int, options: EpisodicOptions, number: int) -> list[tupl
     return list(zip(episodes.tolist(), pairs.tolist(), strict=True))
 
 
-def _played_loss(
-    calibrator: Calibrator, played: PlayedEpisodes, source: EpisodeSource, options: EpisodicOptions, step: Step
-) -> tuple[Tensor, Tensor]:
-    """Loss of an iteration: a batch of pairs of kept episodes."""
-    chosen: list[int] = []
+def _played_loss(calibrator: Calibrator, played: PlayedEpisodes, step: Step) -> tuple[Tensor, Tensor]:
+    """Loss of an iteration: a batch of pairs of kept episodes, those of one source together."""
+    groups: dict[int, list[tuple[int, int]]] = {}
+    for i, pair in step.share(_drawn_pairs(played.count, played.options, step.number)):
+        groups.setdefault(id(played.source.for_episode(i)), []).append((i, pair))
+    losses = [_group_loss(calibrator, played, chosen) for chosen in groups.values()]
+    return sum((total for total, _ in losses), torch.zeros(())), sum((count for _, count in losses), torch.zeros(()))
+
+
+def _group_loss(calibrator: Calibrator, played: PlayedEpisodes, chosen: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    source = played.source.for_episode(chosen[0][0])
+    queries: list[int] = []
     fused: list[Tensor] = []
     labels: list[Tensor] = []
-    for i, pair in step.share(_drawn_pairs(played.count, options, step.number)):
+    for i, pair in chosen:
         drawn = played.draw(i)
         images = drawn.queries[2 * pair : 2 * pair + 2]
         table = source.episode_fold(drawn).label_table(drawn.novel)
-        chosen += images
+        queries += images
         fused.append(played.fused(i, pair))
-        labels.append(source.store.bank.labels(images, table, options.label_stride))
-    features = source.store.features(chosen)  # a calibrator reads the maps only, not the base scores
-    scores = calibrator(torch.cat(fused), features, 1)
-    return calibration_loss(scores, torch.cat(labels))
+        labels.append(source.store.bank.labels(images, table, played.options.label_stride))
+    features = source.store.features(queries)  # a calibrator reads the maps only, not the base scores
+    return calibration_loss(calibrator(torch.cat(fused), features, 1), torch.cat(labels))
 
 
 def train_method(
     method: Method,
-    source: EpisodeSource,
+    source: Source,
     options: EpisodicOptions,
     *,
     folder: Path | None = None,
@@ -211,7 +223,10 @@ def train_method(
         numbers = range(step.number * options.batch, (step.number + 1) * options.batch)
         total, count = torch.zeros(()), torch.zeros(())
         for i in step.share(numbers):
-            part, pixels = method.loss(source.episode(options.seed, i, options.shots, stride=options.label_stride))
+            torch.manual_seed((options.seed << 32) + i)  # dropout of this episode, whichever process plays it
+            part, pixels = method.loss(
+                source.for_episode(i).episode(options.seed, i, options.shots, stride=options.label_stride)
+            )
             total, count = total + part, count + pixels
         return total, count
 

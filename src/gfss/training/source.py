@@ -17,6 +17,7 @@ from gfss.models.pspnet import Features, concatenate
 from gfss.training.bank import Bank
 from gfss.training.blind import BlindStore
 
+BLOCK = 20  # consecutive episodes of one source
 CHUNK = 16  # images that go through the pyramid head at once
 
 
@@ -64,6 +65,10 @@ class EpisodeSource:
     dataset: Dataset
     fold: Fold
     fakes: tuple[int, ...] | None = None
+
+    def for_episode(self, i: int) -> EpisodeSource:
+        """Where training episode ``i`` comes from."""
+        return self
 
     def episode(self, seed: int, i: int, shots: int = 1, ways: int = 1, queries: int = 1, stride: int = 4) -> Episode:
         """Training episode ``i``; its fake novel classes are taken out of the base classes."""
@@ -115,3 +120,23 @@ class EpisodeSource:
         if len(keep) == features.base.shape[1]:
             return features
         return Features(features.levels, features.pooled, features.bottleneck, features.base[:, keep])
+
+
+@dataclass
+class HeldOutSources:
+    """Training episodes whose fake novel classes the base model has never seen, as at test.
+
+    A base model that was trained on a class still shows it in its features when the class is taken out of its
+    classifier; a calibrator trained on such episodes learns to expect that, and true novel classes disappoint it. So
+    the base classes are split into groups, one base model is trained without each group, and the group plays the
+    novel classes on that model. A calibrator treats channels as a set, so it carries over to the full base model.
+
+    Attributes:
+        sources: one per group, with the group as ``fakes``.
+    """
+
+    sources: tuple[EpisodeSource, ...]
+
+    def for_episode(self, i: int) -> EpisodeSource:
+        """Where training episode ``i`` comes from: blocks of episodes take turns."""
+        return self.sources[i // BLOCK % len(self.sources)]
