@@ -182,6 +182,7 @@ class Experiment:
         """A method, with its trained part unless asked otherwise; what a calibrator stands on is always trained."""
         if name in BLIND:
             return BLIND[name]()
+        _ = self.context  # opened before seeding: loading a model draws random numbers too
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             method = self._untrained(name)

@@ -37,9 +37,9 @@ SCRATCH = BaseOptions(
     levels=("layer2", "layer3", "layer4"),
     pyramid=24,
     width=96,
-    epochs=16,
-    rate=4e-3,
-    flip_vertical=True,
+    epochs=14,
+    batch=8,
+    rate=2e-3,
     shuffle_colours=True,
     label_stride=2,
     train_encoder=True,
@@ -187,7 +187,7 @@ def train_method_stage(
     if workers.rank == 0:
         training = asdict(options)
         if isinstance(method, Calibrated):
-            training["calibrator"] = asdict(method.calibrator.options)
+            training |= {"calibrator": asdict(method.calibrator.options), "novel": asdict(experiment.novel_options)}
         save_method(folder, method, experiment.model.card, training)
         finish(folder)
     return sum(losses[-50:]) / max(1, len(losses[-50:]))

@@ -147,10 +147,17 @@ def report(
     encoder_weights: o.Weights = None,
     threads: o.Threads = 0,
 ) -> None:
-    """Show what the last teaching changed for every known class; the exit code is 1 if one lost too much."""
+    """Show what the last teaching changed for every known class; the exit code is 1 if one lost too much.
+
+    Given records (a JSON file or a folder of results), write an HTML page about them instead.
+    """
+    from gfss.evaluation.report import is_results, write_report
     from gfss.segmenter import load
 
     o.use_threads(threads)
+    if is_results(Path(model)):
+        typer.echo(f"wrote {write_report([Path(model)], page or Path('report.html'))}")
+        return
     made = load(model, encoder_weights=encoder_weights).report(validation)
     _show(made, guard, page)
     raise typer.Exit(1 if made.losses(guard) else 0)

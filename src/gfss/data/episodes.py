@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gfss.data.catalog import Fold
+from gfss.data.catalog import BACKGROUND, Fold
 from gfss.data.dataset import Dataset
 from gfss.errors import GfssError
+
+LEAST_REST = 0.01  # share of a support image that must be something else than its class
 
 EPISODE_STREAM, TASK_STREAM, JOINT_STREAM = 1, 2, 3  # keep the three kinds of draws apart
 
@@ -59,7 +61,8 @@ def episode(
     supports: list[tuple[int, ...]] = []
     drawn: list[int] = []
     for class_id in fake:
-        chosen = _draw(dataset, int(class_id), shots, rng, avoid=np.concatenate(supports) if supports else ())
+        used = np.concatenate(supports) if supports else ()
+        chosen = _draw(dataset, int(class_id), shots, rng, avoid=used, beside=(BACKGROUND, *rest))
         supports.append(tuple(chosen))
     used = np.concatenate(supports)
     for class_id in fake:
@@ -77,7 +80,7 @@ def task(dataset: Dataset, fold: Fold, seed: int, i: int, shots: int = 1) -> Tas
     """
     rng = np.random.default_rng((TASK_STREAM, seed, i))
     class_id = fold.novel[i % len(fold.novel)]
-    supports = _draw(dataset, class_id, shots, rng)
+    supports = _draw(dataset, class_id, shots, rng, beside=(BACKGROUND, *fold.base))
     own = _draw(dataset, class_id, len(fold.base), rng, avoid=supports, query=True)
     others = [_draw(dataset, j, 1, rng, avoid=supports, query=True)[0] for j in fold.base]
     queries = (image for pair in zip(own, others, strict=True) for image in pair)
@@ -94,8 +97,9 @@ def joint_task(
     """
     rng = np.random.default_rng((JOINT_STREAM, seed, i))
     source = supports or dataset
-    single = source.areas[:, list(fold.novel)].astype(bool).sum(axis=1) == 1
-    chosen = [tuple(_draw(source, c, shots, rng, avoid=np.flatnonzero(~single))) for c in fold.novel]
+    crowded = np.flatnonzero(source.areas[:, list(fold.novel)].astype(bool).sum(axis=1) != 1)
+    beside = (BACKGROUND, *fold.base)
+    chosen = [tuple(_draw(source, c, shots, rng, avoid=crowded, beside=beside)) for c in fold.novel]
     taken = set() if supports else {image for group in chosen for image in group}
     return Task(fold.novel, tuple(chosen), tuple(i for i in range(len(dataset)) if i not in taken))
 
@@ -107,10 +111,17 @@ def _draw(
     rng: np.random.Generator,
     avoid: Sequence[int] | np.ndarray = (),
     query: bool = False,
+    beside: Sequence[int] = (),
 ) -> list[int]:
-    """Distinct images of a class outside ``avoid``; only queries may repeat where a class has too few."""
+    """Distinct images of a class outside ``avoid``; only queries may repeat where a class has too few.
+
+    With ``beside``, only images where these mask values cover some part: a classifier cannot be fitted on a support
+    that shows nothing but its class.
+    """
     usable = dataset.members[:, class_id].copy()
     usable[np.asarray(avoid, dtype=np.int64)] = False
+    if len(beside):
+        usable &= dataset.areas[:, list(beside)].sum(axis=1) >= LEAST_REST * dataset.areas.sum(axis=1)
     pool = np.flatnonzero(usable)
     repeat = query and 0 < len(pool) < count
     if len(pool) < count and not repeat:

@@ -35,8 +35,10 @@ class NovelFitter:
     def fit(self, support: Support) -> NovelClassifier:
         """The novel classifier of a support set."""
         if self._classifier is None or support is not self._support:
-            stride = self.options.label_stride
-            labels = support_labels(support.labels[:, ::stride, ::stride], support.novel_labels)
+            labels = support_labels(support.labels, support.novel_labels)
+            coarse = labels[:, :: self.options.label_stride, :: self.options.label_stride]
+            if all((coarse == label).any() for label in range(support.novel + 1)):  # else too thin: take every pixel
+                labels = coarse
             maps = novel_maps(support.features, self.options)
             self._classifier = fit_novel(maps[None], labels[None], support.novel + 1, self.options, self.seed)
             self._support, self._query = support, None

@@ -23,7 +23,7 @@ from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.calibrator import Calibrator
 from gfss.progress import track
-from gfss.training.loop import Schedule, Step, train
+from gfss.training.loop import Schedule, Step, mixed_seed, train
 from gfss.training.parallel import Workers
 from gfss.training.source import BLOCK, EpisodeSource, HeldOutSources
 
@@ -223,7 +223,7 @@ def train_method(
         numbers = range(step.number * options.batch, (step.number + 1) * options.batch)
         total, count = torch.zeros(()), torch.zeros(())
         for i in step.share(numbers):
-            torch.manual_seed((options.seed << 32) + i)  # dropout of this episode, whichever process plays it
+            torch.manual_seed(mixed_seed(options.seed, i))  # dropout of this episode, whichever process plays it
             part, pixels = method.loss(
                 source.for_episode(i).episode(options.seed, i, options.shots, stride=options.label_stride)
             )

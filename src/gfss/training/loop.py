@@ -121,7 +121,9 @@ def train(
         synchronise_batch_norm(module)
     parameters = [p for p in module.parameters() if p.requires_grad]
     optimiser = schedule.make(parameters)
-    start = _resume(folder, module, optimiser, schedule) if resume and folder and has_checkpoint(folder, "train") else 0
+    plan = {**asdict(schedule), "seed": seed}
+    unfinished = folder if resume and folder and has_checkpoint(folder, "train") else None
+    start = _resume(unfinished, module, optimiser, plan) if unfinished else 0
     writer = _writer(folder) if folder and workers.rank == 0 else None
     losses: list[float] = []
     module.train()
@@ -130,7 +132,7 @@ def train(
             rate = schedule.rate_at(number)
             for group in optimiser.param_groups:
                 group["lr"] = rate
-            torch.manual_seed((seed << 32) + number)  # dropout of this iteration, whatever came before
+            torch.manual_seed(mixed_seed(seed, number))  # dropout of this iteration, whatever came before
             total, count = loss(Step(number, workers.rank, workers.world))
             count = workers.sum(count.detach().float()).clamp_min(1)
             optimiser.zero_grad(set_to_none=True)
@@ -150,22 +152,27 @@ def train(
                 writer.add_scalar("loss", value, number)
                 writer.add_scalar("learning rate", rate, number)
             if folder and workers.rank == 0 and (number + 1) % SAVE_EVERY == 0 and number + 1 < schedule.iterations:
-                _save(folder, module, optimiser, schedule, number + 1)
+                _save(folder, module, optimiser, plan, number + 1)
     if writer:
         writer.close()
     module.eval()
     return losses
 
 
-def _save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, schedule: Schedule, done: int) -> None:
+def mixed_seed(seed: int, number: int) -> int:
+    """One seed out of two numbers; within 32 bits, since the CPU's generator looks at no more."""
+    return (seed * 1_000_003 + number) % 2**32
+
+
+def _save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, plan: dict[str, Any], done: int) -> None:
     tensors = {f"module.{k}": v for k, v in module.state_dict().items()}
     tensors |= {f"optimiser.{k}": v for k, v in optimiser_tensors(optimiser).items()}
-    save_checkpoint(folder, tensors, {"iteration": done, "schedule": asdict(schedule)}, "train")
+    save_checkpoint(folder, tensors, {"iteration": done, "schedule": plan}, "train")
 
 
-def _resume(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, schedule: Schedule) -> int:
+def _resume(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, plan: dict[str, Any]) -> int:
     tensors, about = load_checkpoint(folder, "train")
-    if about["schedule"] != asdict(schedule):
+    if about["schedule"] != plan:
         raise GfssError(
             f"{folder} holds an unfinished run with another schedule ({about['schedule']}); "
             "give the same options, or another folder, or leave out --resume"
