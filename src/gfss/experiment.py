@@ -152,11 +152,9 @@ class Experiment:
 
     def held_out_source(self, group: int, groups: int) -> EpisodeSource:
         """Training episodes on a base model that was trained without a part of the base classes."""
-        encoder = None if self.model.card.trained_encoder else self.model.encoder
-        model = load_base(self.held_out_folder(group, groups), encoder, self.weights)
-        bank = build_bank(model.encoder, self.train_set, self.size, self.levels)
+        model = load_base(self.held_out_folder(group, groups), self.model.encoder)
         fold = self.held_out_fold(group, groups)
-        return EpisodeSource(FeatureStore(model, bank), self.train_set, fold, fakes=fold.novel)
+        return EpisodeSource(FeatureStore(model, self.bank("train")), self.train_set, fold, fakes=fold.novel)
 
     @cached_property
     def val_source(self) -> EpisodeSource:

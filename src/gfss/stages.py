@@ -21,7 +21,6 @@ from gfss.files import read_json
 from gfss.methods import BLIND
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
-from gfss.models.encoders import build_encoder
 from gfss.training import base as base_training
 from gfss.training import episodic
 from gfss.training.base import BaseOptions, base_miou, train_base
@@ -85,28 +84,33 @@ def train_base_stage(
 
 
 def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = False) -> HeldOutSources:
-    """One base model without each part of the base classes, trained like the base model itself where it is missing."""
+    """One base model without each part of the base classes, trained where it is missing.
+
+    Only the part after the encoder is trained anew, in half the epochs: the bank of the base model serves all.
+    """
     if groups > len(experiment.classes.base) // 2:
         raise GfssError(
             f"{len(experiment.classes.base)} base classes cannot be held out in {groups} parts; take fewer parts"
         )
     training = dict(experiment.model.card.training)
     seed = training.pop("seed", 0)
-    options = BaseOptions(**training | {"levels": tuple(training["levels"])})
+    options = BaseOptions(
+        **training | {"levels": tuple(training["levels"]), "train_encoder": False, "frozen_until": ""}
+    )
+    options = replace(options, epochs=max(1, options.epochs // 2), shuffle_colours=False)
     for group in range(groups):
         folder = experiment.held_out_folder(group, groups)
         if has_checkpoint(folder, "base"):
             continue
-        encoder = build_encoder(experiment.encoder, experiment.weights, experiment.output_stride)
         workers = start_workers()
         train_base(
             experiment.train_set,
             experiment.held_out_fold(group, groups),
-            encoder,
-            encoder.name,
+            experiment.model.encoder,
+            experiment.model.card.encoder,
             options,
             size=experiment.size,
-            bank=None if options.train_encoder else experiment.bank("train", encoder),
+            bank=experiment.bank("train"),
             seed=seed,
             folder=folder,
             resume=resume,

@@ -23,6 +23,9 @@ from gfss.training.trained import save_method
 class SmallSource:
     """Episodes of the tests in place of those of a data set."""
 
+    def for_episode(self, i: int) -> SmallSource:
+        return self
+
     def episode(self, seed: int, i: int, shots: int = 1, **_: Any) -> Episode:
         return make_episode(shots, seed=seed + i)
 

@@ -61,14 +61,14 @@ class EpisodicOptions:
     weight_decay: float = 1e-4
     label_stride: int = 4
     seed: int = 0
-    held_out: int = 0
+    held_out: int = 3
 
     def schedule(self) -> Schedule:
         """The optimiser's part."""
         return Schedule(self.iterations, self.rate, self.optimiser, self.weight_decay)
 
 
-PAPER = EpisodicOptions(iterations=10_000, episodes=None, rate=1e-2, optimiser="sgd", label_stride=1)
+PAPER = EpisodicOptions(iterations=10_000, episodes=None, rate=1e-2, optimiser="sgd", label_stride=1, held_out=0)
 
 
 @dataclass
