@@ -178,7 +178,6 @@ def test_help_starts_without_torch(words: list[str]) -> None:
     assert not imports_torch(words)
 
 
-@pytest.mark.skipif("data" not in MOUNTED, reason="src/gfss/cli/data.py is not written yet")
 def test_data_commands_do_without_torch(scenes_root: Path) -> None:
     assert not imports_torch(["data", "check", str(scenes_root)])
 

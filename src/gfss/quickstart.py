@@ -18,11 +18,11 @@ from gfss.training.episodic import EpisodicOptions
 # a quarter of the usual training, on the paper's episodes (no held-out base models): a matter of a minute
 QUICK = {
     1: EpisodicOptions(iterations=500, episodes=300, held_out=0),
-    5: EpisodicOptions(iterations=300, episodes=120, held_out=0),
+    5: EpisodicOptions(iterations=200, episodes=40, held_out=0),
 }
 METHODS = ("score", "npf", "nsf", "pcn")
 SHOTS = tuple(QUICK)
-TASKS = 60
+TASKS = 30
 EXAMPLES = 6
 
 
