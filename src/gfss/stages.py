@@ -184,7 +184,7 @@ def train_method_stage(
         source = experiment.train_source
         if options.held_out and inner.module is None:
             source = train_held_out_stage(experiment, options.held_out, resume)
-            key += "".join(_weights_hash(one.store.model.head) for one in source.sources)
+            key += "".join(hashlib.sha256(one.store.rows().numpy().tobytes()).hexdigest() for one in source.sources)
         losses = train_calibrator(method, source, options, key=key, **common)
     else:
         losses = train_method(method, experiment.train_source, options, **common)
