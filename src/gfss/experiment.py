@@ -87,6 +87,7 @@ class Experiment:
     def folder(self) -> Path:
         """Where the parts trained for this fold lie."""
         fold = "-".join(self.novel) if self.novel else "all" if self.fold is None else f"fold{self.fold}"
+        fold += "-contiguous" if self.contiguous else ""
         system = f"{self.name}-{self.encoder.replace(':', '-').replace('/', '-')}"
         return self.runs / (f"{system}-{self.tag}" if self.tag else system) / fold
 
@@ -161,11 +162,10 @@ class Experiment:
         """Test tasks."""
         return EpisodeSource(FeatureStore(self.model, self.bank("val"), keep=True), self.val_set, self.classes)
 
-    @cached_property
-    def blind_source(self) -> EpisodeSource:
-        """Test tasks without features, for methods that look at none."""
-        store = BlindStore(self.val_set, len(self.classes.base), self.size)
-        return EpisodeSource(store, self.val_set, self.classes)
+    def blind_source(self, split: str = "val") -> EpisodeSource:
+        """Tasks without features, for methods that look at none."""
+        dataset = self.train_set if split == "train" else self.val_set
+        return EpisodeSource(BlindStore(dataset, len(self.classes.base), self.size), dataset, self.classes)
 
     @cached_property
     def context(self) -> Context:

@@ -52,6 +52,7 @@ def train_base_stage(
     recipe: str = "",
     *,
     epochs: int = 0,
+    frozen_until: str = "",
     seed: int = 0,
     resume: bool = False,
     options: BaseOptions | None = None,
@@ -63,6 +64,8 @@ def train_base_stage(
     options = options or BASE_RECIPES[recipe]
     if epochs:
         options = replace(options, epochs=epochs)
+    if frozen_until:
+        options = replace(options, frozen_until=frozen_until)
     workers = start_workers()
     encoder = experiment.pretrained
     train_base(
@@ -204,20 +207,34 @@ def evaluate_stage(
     protocol: ProtocolName = "paired",
     tasks: int = 1000,
     seed: int = 0,
+    supports_from: str = "val",
 ) -> list[Record]:
-    """Examine methods on the same tasks; one record each."""
+    """Examine methods on the same tasks; one record each.
+
+    Args:
+        supports_from: split of the support images, ``val`` or (in the joint protocol) ``train``.
+    """
+    if supports_from not in ("val", "train"):
+        raise unknown("split", supports_from, ("val", "train"))
+    if supports_from == "train" and protocol != "joint":
+        raise GfssError("supports come from the train list only in the joint protocol; leave --supports out")
     start = time.perf_counter()
     methods = [experiment.method(name, shots) for name in names]
     blind = all(name in BLIND for name in names)
-    source = experiment.blind_source if blind else experiment.val_source
-    drawn = draw_tasks(source, protocol, shots, tasks, seed)
+    source = experiment.blind_source() if blind else experiment.val_source
+    supports = None
+    if supports_from == "train":
+        supports = experiment.blind_source("train") if blind else experiment.train_source
+    drawn = draw_tasks(source, protocol, shots, tasks, seed, supports)
     prepared = time.perf_counter() - start
-    results = examine(methods, source, drawn, len(drawn))
+    results = examine(methods, source, drawn, len(drawn), supports)
     total = time.perf_counter() - start
-    ids = experiment.val_set.ids
-    supports = [[ids[i] for group in task.supports for i in group] for task in drawn]
+    ids = (supports or source).dataset.ids
+    support_ids = [[ids[i] for group in task.supports for i in group] for task in drawn]
     names_of = experiment.val_set.classes
     recipe: dict[str, Any] = {"size": experiment.size}
+    if supports_from != "val":
+        recipe["supports"] = supports_from
     if not blind:
         recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
     return [
@@ -233,7 +250,7 @@ def evaluate_stage(
             recipe=json.loads(json.dumps(recipe | _training_of(experiment, method, shots))),
             base_classes=[names_of[c - 1] for c in experiment.classes.base],
             novel_classes=[names_of[c - 1] for c in experiment.classes.novel],
-            supports=supports,
+            supports=support_ids,
             figures={cast(MetricName, key): m.summary() for key, m in results[method.name].metrics.items()},
             run=Run(
                 seconds={**results[method.name].seconds, "prepare": prepared, "all methods": total},

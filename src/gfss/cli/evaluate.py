@@ -29,7 +29,9 @@ def evaluate(
         str, typer.Option(help="paired (the paper's) or joint (all novel classes at once).")
     ] = "paired",
     tasks: Annotated[int, typer.Option(min=0, help="Paired tasks, or support draws of the joint protocol.")] = 0,
+    supports: Annotated[str, typer.Option(help="Split of the supports in the joint protocol: val or train.")] = "val",
     seed: o.Seed = 0,
+    contiguous: o.Contiguous = False,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Record file; a folder for several methods.")] = None,
     runs: o.Runs = o.RUNS,
     threads: o.Threads = 0,
@@ -45,14 +47,16 @@ def evaluate(
     if protocol not in ("paired", "joint"):
         raise unknown("protocol", protocol, ("paired", "joint"))
     o.use_threads(threads)
-    experiment = o.open_experiment(data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs)
+    experiment = o.open_experiment(
+        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous
+    )
     names = [name.strip() for name in method.split(",") if name.strip()]
     if not names:
         raise GfssError("no method is named; give one or several, as in --method nsf,pcn")
     if out and len(names) > 1 and out.suffix == ".json":
         raise GfssError(f"{out} can hold one record only, but {len(names)} methods are named; give a folder")
     count = tasks or (1000 if protocol == "paired" else 5)
-    records = evaluate_stage(experiment, names, shots, cast(ProtocolName, protocol), count, seed)
+    records = evaluate_stage(experiment, names, shots, cast(ProtocolName, protocol), count, seed, supports)
     for record in records:
         for metric, figures in record.figures.items():
             values = "  ".join(

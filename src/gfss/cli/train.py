@@ -26,7 +26,11 @@ def base(
     size: o.Size = 0,
     recipe: Annotated[str, typer.Option(help="frozen, paper or scratch; scratch on scenes, else frozen.")] = "",
     epochs: Annotated[int, typer.Option(min=0, help="Passes over the images; the recipe's if 0.")] = 0,
+    frozen_until: Annotated[
+        str, typer.Option(help="Train the encoder's stages after this level too (layer2, layer3), from the bank.")
+    ] = "",
     seed: o.Seed = 0,
+    contiguous: o.Contiguous = False,
     resume: Resume = False,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of results for the record.")] = None,
     runs: o.Runs = o.RUNS,
@@ -37,8 +41,10 @@ def base(
     from gfss.stages import base_record, record_path, train_base_stage
 
     o.use_threads(threads)
-    experiment = o.open_experiment(data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs)
-    figures = train_base_stage(experiment, recipe, epochs=epochs, seed=seed, resume=resume)
+    experiment = o.open_experiment(
+        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous
+    )
+    figures = train_base_stage(experiment, recipe, epochs=epochs, frozen_until=frozen_until, seed=seed, resume=resume)
     for name, value in figures.items():
         typer.echo(f"{name:>16} {value:6.2f}")
     if out:
@@ -62,6 +68,7 @@ def method(
     iterations: Annotated[int, typer.Option(min=0, help="Optimiser steps; the recipe's if 0.")] = 0,
     episodes: Annotated[int, typer.Option(min=0, help="Different episodes that are played; the recipe's if 0.")] = 0,
     seed: o.Seed = 0,
+    contiguous: o.Contiguous = False,
     resume: Resume = False,
     runs: o.Runs = o.RUNS,
     threads: o.Threads = 0,
@@ -70,7 +77,9 @@ def method(
     from gfss.stages import train_method_stage
 
     o.use_threads(threads)
-    experiment = o.open_experiment(data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs)
+    experiment = o.open_experiment(
+        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous
+    )
     loss = train_method_stage(
         experiment, method, shots, recipe, iterations=iterations, episodes=episodes, seed=seed, resume=resume
     )
@@ -93,6 +102,7 @@ def calibrator(
     iterations: Annotated[int, typer.Option(min=0, help="Optimiser steps; the recipe's if 0.")] = 0,
     episodes: Annotated[int, typer.Option(min=0, help="Different episodes that are played; the recipe's if 0.")] = 0,
     seed: o.Seed = 0,
+    contiguous: o.Contiguous = False,
     resume: Resume = False,
     runs: o.Runs = o.RUNS,
     threads: o.Threads = 0,
@@ -100,5 +110,5 @@ def calibrator(
     """Stage 2 of PCN: train the calibrator on top of normalised score fusion."""
     method(
         preset, shots, data, root, fold, novel, encoder, encoder_weights, output_stride, size,
-        recipe, iterations, episodes, seed, resume, runs, threads,
+        recipe, iterations, episodes, seed, contiguous, resume, runs, threads,
     )  # fmt: skip
