@@ -110,6 +110,10 @@ class Experiment:
     @cached_property
     def pretrained(self) -> Encoder:
         """The encoder as it is before stage 1."""
+        return self.fresh_encoder()
+
+    def fresh_encoder(self) -> Encoder:
+        """Another copy of the encoder as it is before stage 1."""
         return build_encoder(self.encoder, self.weights, self.output_stride)
 
     @property
@@ -148,14 +152,22 @@ class Experiment:
         out = tuple(int(c) for c in parts[group])
         return Fold(tuple(c for c in self.classes.base if c not in out), out)
 
+    def held_out_images(self, group: int, groups: int, among: bool = True) -> np.ndarray:
+        """Train images of a part, or (``among=False``) all others."""
+        numbers = np.arange(len(self.train_set))
+        return numbers[(numbers % groups == group) == among]
+
     def held_out_folder(self, group: int, groups: int) -> Path:
         return self.folder / f"base-without-part{group + 1}of{groups}"
 
     def held_out_source(self, group: int, groups: int) -> EpisodeSource:
         """Training episodes on a base model that was trained without a part of the base classes."""
-        model = load_base(self.held_out_folder(group, groups), self.model.encoder)
+        own = None if self.model.card.trained_encoder else self.model.encoder
+        model = load_base(self.held_out_folder(group, groups), own)
         fold = self.held_out_fold(group, groups)
-        return EpisodeSource(FeatureStore(model, self.bank("train")), self.train_set, fold, fakes=fold.novel)
+        store = FeatureStore(model, self.bank("train", model.encoder))
+        avoid = self.held_out_images(group, groups, among=False)
+        return EpisodeSource(store, self.train_set, fold, fakes=fold.novel, avoid=avoid)
 
     @cached_property
     def val_source(self) -> EpisodeSource:

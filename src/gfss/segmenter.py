@@ -31,7 +31,7 @@ from gfss.tool.report import Report
 from gfss.tool.result import Result, segment_image
 from gfss.tool.sources import find_model, read_training
 from gfss.tool.suggest import Suggestion, suggest
-from gfss.tool.support import TaughtClass, before_lesson, fit_classes, make_example
+from gfss.tool.support import TaughtClass, before_lesson, learn_classes, make_example
 
 BACKGROUND_NAME = "background"
 
@@ -62,7 +62,7 @@ class Segmenter:
         self.seed = seed
         self.half = half
         self.taught = tuple(taught)
-        self.classifier = classifier or fit_classes(network, self.taught, seed)
+        self.knowledge = learn_classes(network, self.taught, seed, classifier)
         self._changes = changes
 
     @property
@@ -127,15 +127,15 @@ class Segmenter:
             tile: look at an image whose long side is more than twice the model's input piece by piece, for small
                 objects in large images.
         """
-        look = partial(self.network.score_map, classifier=self.classifier, bias=novel_bias)
+        look = partial(self.network.score_map, knowledge=self.knowledge, bias=novel_bias)
         return segment_image(image, self.classes, self.network.size, look, tile)
 
     def report(self, validation: str | Path | None = None) -> Report:
         """What the last lesson changed for every known class, on the support images and a validation folder."""
         last = self.lesson
         earlier = before_lesson(self.taught, last)
-        before = State(self._names(earlier), fit_classes(self.network, earlier, self.seed))
-        after = State(self.classes, self.classifier)
+        before = State(self._names(earlier), learn_classes(self.network, earlier, self.seed))
+        after = State(self.classes, self.knowledge)
         new = [one.name for one in self.taught if any(example.lesson == last for example in one.examples)]
         sections = []
         if self.taught:
@@ -154,13 +154,13 @@ class Segmenter:
         """Rank unlabelled images (paths, folders, patterns) by how much a label would help."""
         sources = [images] if isinstance(images, str | Path) else list(images)
         supports = [self.network.features(example.levels) for one in self.taught for example in one.examples]
-        return suggest(self.network, self.classifier, supports, find_images(sources))
+        return suggest(self.network, self.knowledge, supports, find_images(sources))
 
     def export(self, path: str | Path) -> None:
         """Write the model as ONNX for inference elsewhere."""
         from gfss.tool.export import export_onnx  # needs the extra "export"
 
-        export_onnx(self.network, self.classifier, self.classes, Path(path))
+        export_onnx(self.network, self.knowledge, self.classes, Path(path))
 
     def save(self, folder: str | Path, *, keep_images: bool = False) -> None:
         """Write the model folder; an older model in its place is replaced in one step.
@@ -169,7 +169,7 @@ class Segmenter:
             keep_images: store the (downsized) support images too, not only their features.
         """
         parts, about = network_parts(self.network, self.half)
-        support, listing = taught_parts(self.taught, self.classifier, keep_images)
+        support, listing = taught_parts(self.taught, self.knowledge, keep_images)
         words = {**about, "seed": self.seed, "versions": versions(), "taught": listing, "changes": self._changes}
         calibrated = self.network.calibrator is not None
         card = model_card(self.network.card, listing, words["versions"], self.seed, self._changes, calibrated)
@@ -179,7 +179,7 @@ class Segmenter:
         return (BACKGROUND_NAME, *self.network.card.classes, *(one.name for one in taught))
 
     def _become(self, taught: Sequence[TaughtClass]) -> None:
-        self.classifier = fit_classes(self.network, taught, self.seed)
+        self.knowledge = learn_classes(self.network, taught, self.seed)
         self.taught = tuple(taught)
         self._changes = None
 

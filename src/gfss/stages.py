@@ -87,9 +87,9 @@ def train_base_stage(
 
 
 def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = False) -> HeldOutSources:
-    """One base model without each part of the base classes, trained where it is missing.
+    """One base model without each part of the base classes and of the images, trained where it is missing.
 
-    Only the part after the encoder is trained anew, in half the epochs: the bank of the base model serves all.
+    They are trained like the base model, in two thirds of the epochs; a frozen encoder's bank serves all of them.
     """
     if groups > len(experiment.classes.base) // 2:
         raise GfssError(
@@ -97,27 +97,28 @@ def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = Fal
         )
     training = dict(experiment.model.card.training)
     seed = training.pop("seed", 0)
-    options = BaseOptions(
-        **training | {"levels": tuple(training["levels"]), "train_encoder": False, "frozen_until": ""}
-    )
-    options = replace(options, epochs=max(1, options.epochs // 2), shuffle_colours=False)
+    levels = tuple(training.pop("levels"))
+    options = BaseOptions(levels, **training)
+    options = replace(options, epochs=max(1, 2 * options.epochs // 3))
     for group in range(groups):
         folder = experiment.held_out_folder(group, groups)
         if has_checkpoint(folder, "base"):
             continue
         workers = start_workers()
+        encoder = experiment.fresh_encoder() if options.changes_encoder else experiment.model.encoder
         train_base(
             experiment.train_set,
             experiment.held_out_fold(group, groups),
-            experiment.model.encoder,
+            encoder,
             experiment.model.card.encoder,
             options,
             size=experiment.size,
-            bank=experiment.bank("train"),
+            bank=None if options.train_encoder else experiment.bank("train", encoder),
             seed=seed,
             folder=folder,
             resume=resume,
             workers=workers,
+            avoid=experiment.held_out_images(group, groups),
         )
         workers.wait()
     return HeldOutSources(tuple(experiment.held_out_source(group, groups) for group in range(groups)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from tests.data.make import boxes, plain, png
 
 from gfss.data import dataset as module
@@ -51,7 +54,6 @@ def test_index_is_read_from_the_cache(small: Dataset, monkeypatch: pytest.Monkey
 def test_index_is_rebuilt_when_a_mask_changes(small: Dataset) -> None:
     assert small.images_of(1).tolist() == [0]
     png(small.masks[2], boxes(1))
-    os.utime(small.masks[2], ns=(0, 1))
     again = Dataset(small.name, small.classes, small.ids, small.images, small.masks)
     assert again.fingerprint != small.fingerprint
     assert again.images_of(1).tolist() == [0, 2]
@@ -73,6 +75,49 @@ def test_fingerprint_changes_with_classes_and_reference_side(small: Dataset) -> 
         Dataset("x", ("cat", "cow"), *parts).fingerprint,
         Dataset("x", small.classes, *parts, reference_side=None).fingerprint,
     }
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp"])
+def test_fingerprint_changes_when_a_picture_does(tmp_path: Path, kind: str) -> None:
+    """Also where the file stays as long as it was, and wherever in the picture the change is."""
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
+    mask = png(tmp_path / "mask.png", boxes(1))
+
+    def fingerprint(image: np.ndarray) -> str:
+        path = tmp_path / f"image.{kind}"
+        Image.fromarray(image).save(path)
+        return Dataset("x", ("cat",), ("image",), (path,), (mask,)).fingerprint
+
+    prints = [fingerprint(pixels)]
+    for y, x in ((0, 0), (12, 16), (23, 31)):
+        changed = pixels.copy()
+        changed[y, x] = 255 - changed[y, x]
+        prints.append(fingerprint(changed))
+    assert len(set(prints)) == 4
+    assert fingerprint(pixels) == prints[0]
+
+
+def test_a_mask_of_the_same_length_in_bytes_has_another_fingerprint(small: Dataset) -> None:
+    before, size = small.fingerprint, small.masks[0].stat().st_size
+    png(small.masks[0], boxes(2, 1))  # labels swapped
+    assert small.masks[0].stat().st_size == size
+    assert replace(small).fingerprint != before
+
+
+def test_fingerprint_stays_when_files_are_copied_or_touched(small: Dataset, tmp_path: Path) -> None:
+    before = small.fingerprint
+    os.utime(small.masks[1], ns=(0, 0))
+    assert replace(small).fingerprint == before
+    shutil.copytree(tmp_path / "d", tmp_path / "elsewhere")
+    assert read_folder(tmp_path / "elsewhere", "train").fingerprint == before
+
+
+def test_files_shorter_than_their_ending_have_a_fingerprint(small: Dataset) -> None:
+    prints = set()
+    for content in (b"", b"a", b"b"):
+        small.masks[1].write_bytes(content)
+        prints.add(replace(small).fingerprint)
     assert len(prints) == 3
 
 

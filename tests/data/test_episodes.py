@@ -155,6 +155,36 @@ def test_only_named_classes_are_fake_novel(dataset: Dataset) -> None:
     assert {episode(dataset, FOLD.base, 0, i, fakes=(4, 8)).novel for i in range(20)} == {(4,), (8,)}
 
 
+@settings(max_examples=25, deadline=None)
+@given(numbers, st.integers(1, 2), st.integers(1, 2), st.sets(st.integers(0, COUNT - 1), max_size=COUNT // 3))
+def test_avoided_images_are_never_drawn(dataset: Dataset, i: int, ways: int, queries: int, avoid: set[int]) -> None:
+    drawn = [episode(dataset, FOLD.base, 0, i, 1, ways, queries, avoid=kind) for kind in forms(avoid)]
+    assert drawn[0] == drawn[1]
+    used = {*drawn[0].queries, *(image for group in drawn[0].supports for image in group)}
+    assert not used & avoid
+    assert len(drawn[0].queries) == 2 * ways * queries
+    for class_id, group in zip(drawn[0].novel, drawn[0].supports, strict=True):
+        assert all(shows(dataset, image, class_id) for image in group)
+        assert not set(group) & set(drawn[0].queries)
+
+
+def forms(images: set[int]) -> tuple[list[int], np.ndarray]:
+    """The same images as a list and as an array."""
+    return sorted(images), np.array(sorted(images), dtype=np.int64)
+
+
+def test_avoiding_nothing_changes_nothing(dataset: Dataset) -> None:
+    for i in range(10):
+        drawn = [episode(dataset, FOLD.base, 3, i, 2, avoid=avoid) for avoid in ((), [], np.zeros(0, dtype=np.int64))]
+        assert drawn == [episode(dataset, FOLD.base, 3, i, 2)] * 3
+
+
+def test_a_class_of_avoided_images_alone_is_named(dataset: Dataset) -> None:
+    avoid = dataset.images_of(4)
+    with pytest.raises(GfssError, match=r"class 'd' has 0 usable image\(s\) to learn from, 1 asked for"):
+        episode(dataset, FOLD.base, 0, 0, fakes=(4,), avoid=avoid)
+
+
 def test_queries_repeat_where_a_class_has_too_few_images(dataset: Dataset) -> None:
     few = first(dataset, 16)  # class 1 is on three of these
     own = task(few, FOLD, 0, 0, shots=2).queries[::2]

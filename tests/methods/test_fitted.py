@@ -1,4 +1,4 @@
-"""Fusions, rules and calibrated methods: their formulas by loops, and the properties they promise."""
+"""Fusions and rules: their formulas by loops, and the properties they promise."""
 
 from __future__ import annotations
 
@@ -10,21 +10,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.methods.cases import SIZE, make_episode, map_labels
+from tests.methods.cases import make_episode
 
 from gfss.data.catalog import VOID
 from gfss.errors import GfssError
 from gfss.methods.base import Method, Support
-from gfss.methods.fitted import (
-    Calibrated,
-    NormalisedScoreFusion,
-    NovelFitter,
-    RuleFusion,
-    ScoreFusion,
-    calibration_loss,
-)
+from gfss.methods.fitted import NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
-from gfss.models.calibrator import PRESETS, Calibrator
 from gfss.models.novel import NovelOptions
 from gfss.models.rules import RULES
 
@@ -134,51 +126,6 @@ def test_another_class_never_changes_base_scores() -> None:
         one = taught(fusion(NovelFitter(QUICK)), first).scores(query)
         both = taught(fusion(NovelFitter(QUICK)), two.support).scores(query)
         assert torch.equal(one[:, :known], both[:, :known])
-
-
-@pytest.mark.parametrize("novel", [1, 3])
-def test_a_zero_head_gives_exactly_nsf(novel: int) -> None:
-    episode = make_episode(1, novel)
-    options = replace(PRESETS["printed"], zero_head=True)
-    method = Calibrated(NormalisedScoreFusion(NovelFitter(QUICK)), Calibrator(options, SIZE), trained=True)
-    calibrated = taught(method, episode.support).scores(episode.query.features)
-    nsf = taught(NormalisedScoreFusion(NovelFitter(QUICK)), episode.support).scores(episode.query.features)
-    assert torch.equal(calibrated, nsf)
-
-
-def test_scores_that_are_no_probabilities_are_softmaxed_before_calibration() -> None:
-    episode = make_episode()
-    query = episode.query.features
-    inner = ScoreFusion(NovelFitter(QUICK))
-    method = Calibrated(inner, Calibrator(PRESETS["pixel"], SIZE))
-    assert method.name == "score+T"
-    method.learn(episode.support)
-    torch.testing.assert_close(method.fused(query), inner.scores(query).softmax(dim=1))
-
-
-def test_an_episode_leaves_inner_method_and_base_rows_alone() -> None:
-    episode = make_episode()
-    rows = episode.support.base_rows.clone()
-    method = Calibrated(NormalisedScoreFusion(NovelFitter(QUICK)), Calibrator(PRESETS["default"], SIZE))
-    total, pixels = method.loss(episode)
-    (total / pixels).backward()
-    assert torch.equal(episode.support.base_rows, rows)
-    assert pixels == (episode.query.labels != VOID).sum()
-
-
-def test_calibration_loss_equals_loops() -> None:
-    episode = make_episode(dtype=torch.float64)
-    scores = episode.query.features.base
-    labels = map_labels(episode.query.labels, SIZE)
-    labels = labels.where(labels < scores.shape[1], torch.tensor(VOID))  # base scores know no novel label
-    total, pixels = calibration_loss(scores, labels)  # at map size, so nothing is upsampled
-    expected, count = 0.0, 0
-    for i, y, x in np.ndindex(*labels.shape):
-        if labels[i, y, x] != VOID:
-            expected -= math.log(_softmax(scores[i, :, y, x].tolist())[int(labels[i, y, x])])
-            count += 1
-    assert float(total) == pytest.approx(expected)
-    assert int(pixels) == count
 
 
 def test_methods_with_one_fitter_fit_a_support_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,9 +203,9 @@ def test_wrong_checkpoints_are_refused(name: str, tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_map_size_is_refused(tmp_path: Path) -> None:
     card = make_context().model.card
-    save_method(tmp_path, build("pcn"), card, {})
-    with pytest.raises(GfssError, match="does not fit method 'pcn'"):
-        load_method(tmp_path, build("pcn", (11, 11)), card)
+    save_method(tmp_path, build("pcn-printed"), card, {})
+    with pytest.raises(GfssError, match="does not fit method 'pcn-printed'"):
+        load_method(tmp_path, build("pcn-printed", (11, 11)), card)
 
 
 @pytest.mark.slow

@@ -1,82 +1,197 @@
-"""Exchange between classes against a network written for one class at a time."""
+"""Exchange between classes against networks written for one pixel and one class at a time."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
-from torch.nn import functional as F
+from tests.methods import slow
+from tests.models.cases import make_evidence, make_scores
+from torch import Tensor, nn
 
-from gfss.models.exchange import Exchange, strongest_other
+from gfss.models.exchange import Exchange, PixelExchange, log_odds_scores, strongest_other
+from gfss.models.rules import log_odds
+
+SIZE = (4, 5)
+MAPS = 2  # feature maps that support and query are compared on: five evidence maps
+BASE = 3
+HIDDEN = 6
 
 
-def scores_of(classes: int, seed: int = 0) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(2, classes, 5, 7, generator=generator, dtype=torch.float64)
-
-
-def make_exchange(evidence: bool, kernel: int = 3) -> Exchange:
-    """An exchange whose last layer is not zero."""
-    exchange = Exchange(evidence, hidden=6, kernel=kernel).double()
+def make_random(module: nn.Module) -> nn.Module:
+    """The module in double precision with all weights random: zero layers would hide what comes before them."""
+    module = module.double()
     generator = torch.Generator().manual_seed(0)
-    for weight in exchange.parameters():
-        weight.data = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+    for weight in module.parameters():
+        weight.data = 0.5 * torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+    return module
+
+
+def make_exchange(attention: bool) -> Exchange:
+    exchange = make_random(Exchange(2 * MAPS + 1, MAPS, attention, hidden=HIDDEN))
+    assert isinstance(exchange, Exchange)
     return exchange
 
 
-def largest_other(scores: Tensor, label: int) -> Tensor:
-    """Largest score among the other classes, (batch, h, w)."""
-    return torch.stack([scores[:, other] for other in range(scores.shape[1]) if other != label]).max(dim=0).values
+def make_inputs(novel: int, attention: bool = True) -> tuple[Tensor, int, Tensor, Tensor | None]:
+    """What an exchange is called with."""
+    generator = torch.Generator().manual_seed(4)
+    fused = make_scores(BASE, novel, SIZE)
+    offsets = torch.randn(fused.shape, generator=generator, dtype=torch.float64) if attention else None
+    return fused, novel, make_evidence(novel, MAPS, SIZE), offsets
 
 
-def reference(exchange: Exchange, fused: Tensor, evidence: Tensor | None, novel: int) -> Tensor:
-    """One class after the other."""
-    batch, classes = fused.shape[:2]
-    offsets: list[Tensor] = []
-    for label in range(classes):
-        own = fused[:, label]
-        flat = torch.ones_like(own)
-        inputs = [
-            own,
-            own.clamp_min(1e-4).log() / 4,
-            largest_other(fused, label),
-            fused[:, 0],
-            flat * own.reshape(batch, -1).max(dim=1).values.view(batch, 1, 1),
-            flat * own.reshape(batch, -1).mean(dim=1).view(batch, 1, 1),
-            flat * (label >= classes - novel),
-            flat * (label == 0),
-        ]
-        if evidence is not None:
-            inputs += [evidence[:, label], largest_other(evidence, label), evidence[:, 0]]
-        first, second = exchange.first, exchange.second
-        hidden = F.conv2d(torch.stack(inputs, dim=1), first.weight, first.bias, padding=first.weight.shape[-1] // 2)
-        offset = F.conv2d(hidden.clamp_min(0), second.weight, second.bias)[:, 0]
-        offsets.append(offset if evidence is None else offset + evidence[:, label])
-    return torch.stack(offsets, dim=1)
+def other_maximum(scores: np.ndarray, label: int, y: int, x: int) -> float:
+    """Largest score among the other classes at a pixel."""
+    return max(scores[other, y, x] for other in range(len(scores)) if other != label)
 
 
-@pytest.mark.parametrize(("kernel", "with_evidence"), [(1, False), (3, True)])
-@pytest.mark.parametrize(("classes", "novel"), [(3, 1), (6, 2)])
-def test_exchange_equals_one_class_at_a_time(kernel: int, with_evidence: bool, classes: int, novel: int) -> None:
-    exchange = make_exchange(with_evidence, kernel)
-    fused = scores_of(classes)
-    evidence = scores_of(classes, seed=1) - 0.5 if with_evidence else None
-    expected = reference(exchange, fused, evidence, novel)
-    torch.testing.assert_close(exchange(fused, evidence, novel), expected, rtol=0, atol=1e-10)
+def class_values(fused: np.ndarray, novel: int, label: int, y: int, x: int) -> list[float]:
+    """The eight inputs of a class at a pixel."""
+    known = len(fused) - novel
+    own = fused[label]
+    return [
+        own[y, x],
+        math.log(max(own[y, x], 1e-4)) / 4,
+        other_maximum(fused, label, y, x),
+        max(own.flat),
+        sum(own.flat) / own.size,
+        float(label == 0),
+        float(0 < label < known),
+        float(label >= known),
+    ]
 
 
-def test_exchange_starts_as_the_evidence_alone() -> None:
-    evidence = scores_of(5, seed=1).float()
-    assert torch.equal(Exchange(evidence=True)(scores_of(5).float(), evidence, 1), evidence)
+def held(probability: float) -> float:
+    """A novel probability away from certainty."""
+    return min(max(probability, 1e-3), 1 - 1e-3)
 
 
-def test_permuting_base_classes_permutes_the_offsets() -> None:
-    exchange, fused, evidence = make_exchange(True), scores_of(6), scores_of(6, seed=1)
-    order = [0, 3, 1, 4, 2, 5]  # background first, the novel class last
-    expected = exchange(fused, evidence, 1)[:, order]
-    torch.testing.assert_close(exchange(fused[:, order], evidence[:, order], 1), expected, rtol=0, atol=1e-10)
+def log_ratio(probability: float) -> float:
+    return math.log(held(probability) / (1 - held(probability)))
+
+
+def slow_pixel(module: PixelExchange, fused: np.ndarray, novel: int) -> np.ndarray:
+    """Offsets of one image by the smallest network."""
+    weights = slow.parameters(module)
+    found = np.zeros_like(fused)
+    for label, y, x in np.ndindex(*fused.shape):
+        values = class_values(fused, novel, label, y, x)
+        total = float(weights["second.bias"][0])
+        for unit in range(len(weights["first.bias"])):
+            row = weights["first.weight"][unit, :, 0, 0]
+            before = weights["first.bias"][unit] + sum(w * v for w, v in zip(row, values, strict=True))
+            total += weights["second.weight"][0, unit, 0, 0] * max(before, 0.0)
+        found[label, y, x] = total
+    return found
+
+
+def slow_said(weights: dict[str, np.ndarray], fused: np.ndarray, novel: int, evidence: np.ndarray) -> np.ndarray:
+    """What a novel class says about every pixel, from its score and its evidence, (novel, hidden, h, w)."""
+    known = len(fused) - novel
+    said = []
+    for k in range(novel):
+        own = fused[known + k]
+        ratio = np.array([[log_ratio(p) / 4 for p in row] for row in own])
+        near, like, confused = 4 * evidence[k, :MAPS], 2 * evidence[k, MAPS:-1], evidence[k, -1]
+        strongest = np.array([[max(fused[1:known, y, x]) for x in range(own.shape[1])] for y in range(own.shape[0])])
+        background = np.array([[math.log(max(p, 1e-4)) / 4 for p in row] for row in fused[0]])
+        doubt = np.array([[math.log(max(p, 1e-3)) / 4 for p in row] for row in confused])
+        judged = [ratio, own, *near]  # these also over the whole image
+        inputs = [ratio, own, fused[0], background, strongest, *near, *like, confused, doubt]
+        inputs += [np.full_like(own, max(one.flat)) for one in judged]
+        inputs += [np.full_like(own, sum(one.flat) / one.size) for one in judged]
+        maps = np.stack(inputs)
+        for layer in ("look.0", "look.2"):
+            maps = slow.relu(slow.convolve(maps, weights[f"{layer}.weight"], weights[f"{layer}.bias"]))
+        said.append(slow.convolve(maps, weights["heard.weight"], weights["heard.bias"]))
+    return np.stack(said)
+
+
+def slow_exchange(
+    module: Exchange, fused: np.ndarray, novel: int, evidence: np.ndarray, offsets: np.ndarray | None
+) -> np.ndarray:
+    """Offsets of one image by the network that reads the evidence."""
+    weights = slow.parameters(module)
+    known = len(fused) - novel
+    said = slow_said(weights, fused, novel, evidence)
+    found = np.zeros_like(fused)
+    for label, y, x in np.ndindex(*fused.shape):
+        values = class_values(fused, novel, label, y, x)
+        if offsets is not None:
+            values += [offsets[label, y, x], other_maximum(offsets, label, y, x)]
+        rivals = [fused[known + k, y, x] for k in range(novel)]
+        heard = label - known if label >= known else rivals.index(max(rivals))
+        score = math.log(max(fused[label if label < known else 0, y, x], 1e-4))
+        score += log_ratio(fused[label, y, x]) if label >= known else 0.0
+        total = weights["head.weight"][0, -1, 0, 0] * score
+        for unit in range(HIDDEN):
+            own = sum(w * v for w, v in zip(weights["own.weight"][unit, :, 0, 0], values, strict=True))
+            total += weights["head.weight"][0, unit, 0, 0] * max(own + said[heard, unit, y, x], 0.0)
+        found[label, y, x] = total
+    return found
+
+
+@pytest.mark.parametrize("novel", [1, 3])
+def test_the_pixel_network_equals_loops(novel: int) -> None:
+    module = make_random(PixelExchange(HIDDEN))
+    assert isinstance(module, PixelExchange)
+    fused = make_scores(BASE, novel, SIZE)
+    found = slow.array(module(fused, novel))
+    for image in range(len(fused)):
+        np.testing.assert_allclose(found[image], slow_pixel(module, slow.array(fused[image]), novel), atol=1e-9)
+
+
+@pytest.mark.parametrize("attention", [True, False], ids=["with attention", "without attention"])
+@pytest.mark.parametrize("novel", [1, 3])
+def test_the_exchange_equals_loops(novel: int, attention: bool) -> None:
+    module = make_exchange(attention)
+    fused, _, evidence, offsets = make_inputs(novel, attention)
+    fused[0, 0, 0, :2], fused[0, -1, 1, :2] = 1e-6, torch.tensor([1e-5, 1 - 1e-5])  # beyond what is told apart
+    evidence[0, 0, -1, 0, :2] = 1e-5
+    found = slow.array(module(fused, novel, evidence, offsets))
+    for image in range(len(fused)):
+        given = None if offsets is None else slow.array(offsets[image])
+        expected = slow_exchange(module, slow.array(fused[image]), novel, slow.array(evidence[image]), given)
+        np.testing.assert_allclose(found[image], expected, atol=1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.booleans(), st.permutations(range(1, BASE + 1)), st.permutations(range(3)))
+def test_permuting_classes_permutes_the_offsets(attention: bool, base: list[int], novel: list[int]) -> None:
+    """Base classes by themselves, novel ones together with their evidence."""
+    module = make_exchange(attention)
+    fused, _, evidence, offsets = make_inputs(3, attention)
+    order = [0, *base, *(BASE + 1 + k for k in novel)]
+    moved = None if offsets is None else offsets[:, order]
+    expected = module(fused, 3, evidence, offsets)[:, order]
+    torch.testing.assert_close(module(fused[:, order], 3, evidence[:, novel], moved), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("novel", [1, 3])
+def test_a_zero_head_gives_exactly_no_offsets(novel: int) -> None:
+    exchange, pixel = make_exchange(attention=True), make_random(PixelExchange(HIDDEN))
+    fused, _, evidence, offsets = make_inputs(novel)
+    for weight in (*exchange.head.parameters(), *pixel.second.parameters()):  # type: ignore[union-attr]
+        nn.init.zeros_(weight)
+    assert torch.equal(exchange(fused, novel, evidence, offsets), torch.zeros_like(fused))
+    assert torch.equal(pixel(fused, novel), torch.zeros_like(fused))
+
+
+def test_networks_start_at_the_log_odds_rule_and_at_nothing() -> None:
+    fused, _, evidence, offsets = make_inputs(2)
+    fresh = Exchange(2 * MAPS + 1, MAPS, attention=True).double()
+    torch.testing.assert_close(fresh(fused, 2, evidence, offsets), log_odds_scores(fused, 2), rtol=0, atol=1e-12)
+    assert torch.equal(PixelExchange().double()(fused, 2), torch.zeros_like(fused))
+
+
+def test_log_odds_scores_are_the_logarithms_of_the_rule() -> None:
+    fused = make_scores(BASE, 3, SIZE).clamp(2e-3, 1 - 2e-3)  # where nothing is held back
+    torch.testing.assert_close(log_odds_scores(fused, 3).softmax(dim=1), log_odds(fused, 3), rtol=0, atol=1e-12)
 
 
 @settings(max_examples=25, deadline=None)
@@ -84,5 +199,6 @@ def test_permuting_base_classes_permutes_the_offsets() -> None:
 def test_strongest_other_with_many_ties(classes: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(3, (2, classes, 3, 3), generator=generator).float()
-    expected = torch.stack([largest_other(scores, label) for label in range(classes)], dim=1)
-    assert torch.equal(strongest_other(scores), expected)
+    found = strongest_other(scores)
+    for image, label, y, x in np.ndindex(*scores.shape):
+        assert found[image, label, y, x] == other_maximum(scores[image].numpy(), label, y, x)

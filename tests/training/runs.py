@@ -10,11 +10,9 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from tests.training.tiny import FOLD, SIZE, make_context, make_source
+from tests.training.tiny import FOLD, SIZE, make_calibrated, make_source
 from torch import Tensor, nn
 
-from gfss.methods import build_method
-from gfss.methods.fitted import Calibrated
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop
 from gfss.training.base import BaseOptions, train_base
@@ -69,7 +67,7 @@ def together(folder: Path) -> None:
 
 
 def train_both(folder: Path, workers: Workers) -> dict[str, Tensor]:
-    """Weights of a base model (end to end, with batch norm) and of a calibrator after some steps."""
+    """Weights of a base model (end to end, with batch norm) and of two calibrators after some steps."""
     source = make_source(folder)
     options = BaseOptions(
         levels=("layer4",), pyramid=4, width=8, separable=False, dropout=0.0, epochs=5, batch=8, rate=2.5e-3,
@@ -77,13 +75,13 @@ def train_both(folder: Path, workers: Workers) -> dict[str, Tensor]:
     )  # fmt: skip
     with double_precision():
         model = train_base(source.dataset, FOLD, build_encoder("tiny"), "tiny", options, size=SIZE, workers=workers)
-    torch.manual_seed(0)
-    method = build_method("pcn", make_context(source))
-    assert isinstance(method, Calibrated)
-    episodic = EpisodicOptions(iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-2, optimiser="sgd")
-    train_calibrator(method, source, episodic, key="", workers=workers)
     weights = {f"base.{name}": value for name, value in model.state_dict().items()}
-    return weights | {f"calibrator.{name}": value for name, value in method.calibrator.state_dict().items()}
+    episodic = EpisodicOptions(iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-2, optimiser="sgd")
+    for part, kind in (("calibrator", "pcn"), ("attention", "pcn-attention")):
+        method = make_calibrated(source, kind)
+        train_calibrator(method, source, episodic, key="", workers=workers)
+        weights |= {f"{part}.{name}": value for name, value in method.calibrator.state_dict().items()}
+    return weights
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from tests.training.tiny import CLASSES, FOLD, LEVELS, SIZE, make_dataset, make_model
 from torch import Tensor
 
-from gfss.data.catalog import VOID, Fold
+from gfss.data.catalog import VOID
 from gfss.data.dataset import Dataset
 from gfss.errors import GfssError
 from gfss.models.base_model import BaseModel
@@ -57,19 +57,6 @@ def trained(
 def same_weights(first: BaseModel, second: BaseModel) -> bool:
     states = first.state_dict(), second.state_dict()
     return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
-
-
-def test_images_with_novel_objects_are_kept(dataset: Dataset) -> None:
-    kept = training_images(dataset, FOLD)
-    shown = [set(np.unique(dataset.mask(i))) for i in range(len(dataset))]
-    assert kept.tolist() == [i for i, classes in enumerate(shown) if classes & set(FOLD.base)]
-    assert any(shown[i] & set(FOLD.novel) for i in kept)
-    assert len(kept) < len(dataset)
-
-
-def test_no_image_to_train_on_is_said(dataset: Dataset) -> None:
-    with pytest.raises(GfssError, match="tiny train has no image of a base class"):
-        training_images(replace(dataset, ids=dataset.ids[:1], images=dataset.images[:1], masks=dataset.masks[:1]), FOLD)
 
 
 def test_novel_pixels_teach_nothing(dataset: Dataset, bank: Bank, tmp_path: Path) -> None:
@@ -272,7 +259,3 @@ def test_base_miou_counts_like_plain_loops(dataset: Dataset, bank: Bank) -> None
         assert found[name] == pytest.approx(100 * both / max(either, 1), abs=0.2)  # ties may fall either way
     assert found["base"] == pytest.approx(np.mean([found[name] for name in CLASSES[2:]]))
     assert next(iter(found)) == "base"
-
-
-def test_folds_without_novel_classes_train_on_everything(dataset: Dataset) -> None:
-    assert len(training_images(dataset, Fold(tuple(range(1, 9)), ()))) == len(dataset)

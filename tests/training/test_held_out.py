@@ -1,25 +1,34 @@
-"""Episodes whose fake novel classes the base model never saw."""
+"""Episodes whose fake novel classes and images the base model never saw."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.training.tiny import FOLD, LEVELS, SIZE, make_dataset, make_model
+import pytest
+from tests.training.tiny import FOLD, LEVELS, SIZE, make_calibrated, make_dataset, make_model
 
 from gfss.data.catalog import Fold
-from gfss.training.bank import build_bank
+from gfss.training import source as source_module
+from gfss.training.bank import Bank, build_bank
+from gfss.training.episodic import EpisodicOptions, train_calibrator
 from gfss.training.source import BLOCK, EpisodeSource, FeatureStore, HeldOutSources
 
 
 def make_sources(folder: Path) -> HeldOutSources:
-    """Two groups of base classes, each held out once."""
+    """Two groups of base classes and of images (even and odd ones), each held out once."""
     dataset = make_dataset(folder)
     model = make_model(dataset)
     bank = build_bank(model.encoder, dataset, SIZE, LEVELS, folder / "banks")
     groups = (FOLD.base[:3], FOLD.base[3:])
     folds = [Fold(tuple(c for c in FOLD.base if c not in group), group) for group in groups]
+    others = (range(1, len(dataset), 2), range(0, len(dataset), 2))
     return HeldOutSources(
-        tuple(EpisodeSource(FeatureStore(model, bank), dataset, fold, fakes=fold.novel) for fold in folds)
+        tuple(
+            EpisodeSource(FeatureStore(model, bank), dataset, fold, fakes=fold.novel, avoid=avoid)
+            for fold, avoid in zip(folds, others, strict=True)
+        )
     )
 
 
@@ -42,3 +51,37 @@ def test_fake_novel_classes_are_those_left_out(tmp_path: Path) -> None:
         assert table[drawn.novel[0]] == len(fold.base) + 1
         others = [c for c in (*FOLD.novel, *source.fold.novel) if c != drawn.novel[0]]
         assert (table[others] == 255).all()
+
+
+def test_episodes_use_images_of_their_part_alone(tmp_path: Path) -> None:
+    held_out = make_sources(tmp_path)
+    used: dict[int, set[int]] = {0: set(), 1: set()}
+    for i in range(4 * BLOCK):
+        source = held_out.for_episode(i)
+        part = held_out.sources.index(source)
+        drawn = source.draw(0, i, queries=2)
+        used[part] |= {*drawn.queries, *(image for group in drawn.supports for image in group)}
+    assert {image % 2 for image in used[0]} == {0}
+    assert {image % 2 for image in used[1]} == {1}
+    assert min(len(images) for images in used.values()) > 8
+
+
+def test_training_looks_at_images_of_the_part_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Played episodes and the loss on them: supports, queries and labels."""
+    monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(source_module, "BLOCK", 2)
+    held_out = make_sources(tmp_path)
+    looked: set[int] = set()
+    for name in ("features", "labels"):
+        read = getattr(Bank, name)
+
+        def spy(bank: Bank, images: Sequence[int], *rest: object, read: Any = read) -> object:
+            looked.update(int(i) for i in images)
+            return read(bank, images, *rest)
+
+        monkeypatch.setattr(Bank, name, spy)
+    method = make_calibrated(held_out.sources[0], "pcn-attention")
+    options = EpisodicOptions(iterations=3, batch=2, episodes=2, pairs=2)  # both of the first part
+    train_calibrator(method, held_out, options, key="key")
+    assert looked
+    assert {image % 2 for image in looked} == {0}

@@ -35,7 +35,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     return train_both(tmp_path_factory.mktemp("alone"), Workers())
 
 
-@pytest.mark.parametrize("part", ["base", "calibrator"])
+@pytest.mark.parametrize("part", ["base", "calibrator", "attention"])
 def test_two_processes_train_the_same_weights_as_one(one: dict[str, Tensor], two: dict[str, Tensor], part: str) -> None:
     names = [name for name in one if name.startswith(part + ".")]
     assert len(names) > 5

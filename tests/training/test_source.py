@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from tests.training.tiny import FOLD, make_source
@@ -101,3 +102,13 @@ def test_episodes_are_the_same_in_any_order(source: EpisodeSource) -> None:
 def test_only_named_classes_play_the_novel_one(source: EpisodeSource) -> None:
     held_out = EpisodeSource(source.store, source.dataset, FOLD, fakes=(3, 7))
     assert {held_out.draw(0, i).novel[0] for i in range(20)} == {3, 7}
+
+
+def test_avoided_images_are_in_no_episode_but_in_tasks(source: EpisodeSource) -> None:
+    avoid = np.arange(0, len(source.dataset), 3)
+    part = EpisodeSource(source.store, source.dataset, FOLD, avoid=avoid)
+    for i in range(20):
+        drawn = part.draw(0, i, shots=2, queries=2)
+        assert not {*drawn.queries, *drawn.supports[0]} & set(avoid.tolist())
+    drawn = Task((1,), ((0,),), (3, 4))
+    assert len(part.materialise(drawn, FOLD).query.features) == 2

@@ -63,6 +63,6 @@ def test_another_base_model_is_refused(tmp_path: Path, field: str, value: object
 
 
 def test_another_feature_size_is_refused(tmp_path: Path) -> None:
-    save_method(tmp_path, method("pcn"), CARD, {})
-    with pytest.raises(GfssError, match=r"should be \(256, 121\) but is \(256, 81\).*another feature size"):
-        load_method(tmp_path, method("pcn", size=(11, 11)), CARD)
+    save_method(tmp_path, method("pcn-printed"), CARD, {})
+    with pytest.raises(GfssError, match=r"should be \(512, 121\) but is \(512, 81\).*another feature size"):
+        load_method(tmp_path, method("pcn-printed", size=(11, 11)), CARD)

@@ -13,8 +13,8 @@ from PIL import Image
 
 from gfss.data.catalog import VOID, Fold, make_fold
 from gfss.data.dataset import Dataset
-from gfss.methods import Context
-from gfss.methods.fitted import NovelFitter
+from gfss.methods import Context, build_method
+from gfss.methods.fitted import Calibrated, NovelFitter
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.models.novel import NovelOptions
@@ -92,3 +92,12 @@ def make_context(source: EpisodeSource) -> Context:
     fitter = NovelFitter(NovelOptions(hidden=8, steps=10))
     side = source.store.bank.map_size
     return Context(source.store.model, (side, side), fitter)
+
+
+def make_calibrated(source: EpisodeSource, name: str = "pcn") -> Calibrated:
+    """A method with a fresh calibrator, always the same."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        built = build_method(name, make_context(source))
+    assert isinstance(built, Calibrated)
+    return built

@@ -20,6 +20,7 @@ from gfss.files import cache_folder, write_atomically
 from gfss.progress import track
 
 MIN_AREA = 2 * 32 * 32  # a class counts for an image from this area on, at the reference size
+ENDING = 256  # bytes of each file that enter the fingerprint of a data set
 REFERENCE_SIDE = 500  # long side of the images that MIN_AREA was defined on (PASCAL VOC)
 
 
@@ -57,15 +58,21 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash over names, sizes and times of all files; changes when any file does."""
+        """Hash over names, sizes and endings of all files; changes when any file does, not when they are copied.
+
+        The ending of a PNG holds the checksum of its pixels, that of a JPEG or WebP is coded data: another picture of
+        exactly the same size has another one.
+        """
         digest = hashlib.sha256(json.dumps([self.classes, self.reference_side]).encode())
         for image, mask in zip(self.images, self.masks, strict=True):
             for path in (image, mask):
                 try:
-                    stat = path.stat()
+                    with path.open("rb", buffering=0) as file:
+                        size = file.seek(0, os.SEEK_END)
+                        file.seek(max(0, size - ENDING))
+                        digest.update(f"{path.name}:{size};".encode() + file.read(ENDING))
                 except FileNotFoundError:
                     raise GfssError(f"{path} is in the list of '{self.name}' but the file is missing") from None
-                digest.update(f"{path.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())
         return digest.hexdigest()[:16]
 
     @cached_property

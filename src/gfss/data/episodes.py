@@ -44,11 +44,16 @@ def episode(
     ways: int = 1,
     queries: int = 1,
     fakes: Sequence[int] | None = None,
+    avoid: Sequence[int] | np.ndarray = (),
 ) -> Task:
     """Training episode ``i``: ``ways`` fake novel classes out of the base classes.
 
     Per fake novel class K supports and ``queries`` queries with it, and as many queries of remaining
     base classes (paper, section III-E). Queries come as pairs (fake novel image, base image).
+
+    Args:
+        fakes: classes that may play the novel class; all base classes if left out.
+        avoid: images that are not used.
     """
     if not 0 < ways < len(base) or (fakes and ways > len(fakes)):
         raise GfssError(
@@ -61,10 +66,10 @@ def episode(
     supports: list[tuple[int, ...]] = []
     drawn: list[int] = []
     for class_id in fake:
-        used = np.concatenate(supports) if supports else ()
+        used = np.concatenate([avoid, *supports])
         chosen = _draw(dataset, int(class_id), shots, rng, avoid=used, beside=(BACKGROUND, *rest))
         supports.append(tuple(chosen))
-    used = np.concatenate(supports)
+    used = np.concatenate([avoid, *supports])
     for class_id in fake:
         own = _draw(dataset, int(class_id), queries, rng, avoid=used, query=True)
         for image in own:

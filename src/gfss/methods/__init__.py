@@ -64,6 +64,7 @@ UNTRAINED: dict[str, Builder] = {
 # calibrators on NSF: PCN, its printed form and its ablations
 CALIBRATED = {
     "pcn": "default",
+    "pcn-attention": "with-attention",
     "pcn-printed": "printed",
     "pixel": "pixel",
     "self-attention": "self-attention",

@@ -10,6 +10,7 @@ from torch import Tensor
 from gfss.data.catalog import VOID
 from gfss.methods.base import Episode, Method, Support
 from gfss.models.calibrator import Calibrator
+from gfss.models.evidence import compare, remember
 from gfss.models.fusion import normalised_score_fusion, score_fusion
 from gfss.models.maps import upsample
 from gfss.models.novel import NovelClassifier, NovelOptions, fit_novel, novel_maps, support_labels
@@ -114,6 +115,12 @@ class Calibrated(Method):
     def learn(self, support: Support) -> None:
         self.inner.learn(support)
         self.novel = support.novel
+        names = self.calibrator.options.compared
+        self.memory = remember(support.features, support.labels, support.novel_labels, names)
+
+    def evidence(self, query: Features) -> Tensor:
+        """What the support says about a query."""
+        return compare(self.memory, query)
 
     def fused(self, query: Features) -> Tensor:
         """Class scores in [0, 1] that enter the calibrator."""
@@ -122,19 +129,30 @@ class Calibrated(Method):
 
     def scores(self, query: Features) -> Tensor:
         self.require_trained()
-        return self.calibrator(self.fused(query), query, self.novel)
+        evidence = self.evidence(query) if self.calibrator.reads_support else None
+        return self.calibrator(self.fused(query), query, self.novel, evidence)
 
     def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
+        query = episode.query.features
         with torch.no_grad():
             self.learn(episode.support)
-            fused = self.fused(episode.query.features)
-        scores = self.calibrator(fused, episode.query.features, episode.support.novel)
+            fused, evidence = self.fused(query), self.evidence(query)
+        scores = self.calibrator(fused, query, self.novel, evidence)
         return calibration_loss(scores, episode.query.labels)
 
 
-def calibration_loss(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross entropy of upsampled calibrated scores (eq. 9) as (sum, pixels); void ignored."""
+def calibration_loss(
+    scores: Tensor, labels: Tensor, novel: int = 0, novel_weight: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Cross entropy of upsampled calibrated scores (eq. 9) as (sum, pixels); void ignored.
+
+    Args:
+        novel: number of novel classes, last in class order.
+        novel_weight: pixels of these count so many times.
+    """
     target = labels.long()
     full = upsample(scores, (labels.shape[-2], labels.shape[-1]))
-    total = torch.nn.functional.cross_entropy(full, target, ignore_index=VOID, reduction="sum")
+    weights = scores.new_ones(scores.shape[1])
+    weights[scores.shape[1] - novel :] = novel_weight
+    total = torch.nn.functional.cross_entropy(full, target, weights, ignore_index=VOID, reduction="sum")
     return total, (target != VOID).sum()

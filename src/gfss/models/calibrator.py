@@ -23,11 +23,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.errors import GfssError, unknown
-from gfss.models.exchange import Exchange
+from gfss.models.evidence import evidence_channels
+from gfss.models.exchange import Exchange, PixelExchange
 from gfss.models.maps import upsample
 from gfss.models.pspnet import Features
 
-Kind = Literal["cross-covariance", "self-attention", "linear", "linear-no-residual", "pixel"]
+Kind = Literal["cross-covariance", "self-attention", "linear", "linear-no-residual", "pixel", "exchange"]
 FLAT = 1e-3  # a map whose variation is shorter than this is taken as constant, not blown up to length one
 
 
@@ -36,7 +37,8 @@ class CalibratorOptions:
     """What a calibrator is made of; the defaults are our best, :data:`PRINTED` is the paper's form.
 
     Attributes:
-        kind: ``cross-covariance``, ``self-attention``, ``linear``, ``linear-no-residual`` or ``pixel``.
+        kind: ``exchange`` (between classes, with the support's evidence; no attention), ``cross-covariance`` (the
+            paper's), ``self-attention``, ``linear``, ``linear-no-residual`` or ``pixel``.
         features: maps whose channels are keys and values; the paper: ``("layer4", "pooled")``.
         dimension: d, columns of the projections.
         heads: attention heads.
@@ -45,11 +47,12 @@ class CalibratorOptions:
         start: projections start as ``cosine`` (low spatial frequencies) or ``random``.
         zero_head: Delta starts at zero, so that training starts at the fused scores.
         scale: initial value of the learned scale of the fused scores; None keeps them as they are.
-        exchange: add the exchange between classes.
+        exchange: add the exchange between classes, which also reads the support's evidence.
+        compared: maps on which support and query are compared for this evidence.
         dropout: dropout of the attention.
     """
 
-    kind: Kind = "cross-covariance"
+    kind: Kind = "exchange"
     features: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
     dimension: int = 256
     heads: int = 1
@@ -57,12 +60,14 @@ class CalibratorOptions:
     normalise: bool = True
     start: Literal["cosine", "random"] = "cosine"
     zero_head: bool = True
-    scale: float | None = 10.0
+    scale: float | None = 1.0
     exchange: bool = True
+    compared: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
     dropout: float = 0.0
 
 
 PRINTED = CalibratorOptions(
+    kind="cross-covariance",
     features=("layer4", "pooled"),
     dimension=512,
     scaling="after",
@@ -74,11 +79,12 @@ PRINTED = CalibratorOptions(
 )
 PRESETS = {
     "default": CalibratorOptions(),
+    "with-attention": CalibratorOptions(kind="cross-covariance"),
     "printed": PRINTED,
     "self-attention": replace(PRINTED, kind="self-attention", scaling="inside"),
     "linear": replace(PRINTED, kind="linear"),
     "linear-no-residual": replace(PRINTED, kind="linear-no-residual"),
-    "pixel": CalibratorOptions(kind="pixel"),
+    "pixel": CalibratorOptions(kind="pixel", scale=10.0, exchange=False),
 }
 
 
@@ -94,25 +100,28 @@ class Calibrator(nn.Module):
         self.scale = nn.Parameter(torch.tensor(float(options.scale))) if options.scale is not None else None
         self.attention = None
         self.linear = None
+        self.pixel = None
         self.exchange = None
         if options.kind in ("cross-covariance", "self-attention"):
             self.attention = CrossCovariance(options, size)
-            if options.exchange:
-                self.exchange = Exchange(evidence=True)
         elif options.kind in ("linear", "linear-no-residual"):
             self.linear = nn.Linear(positions, positions)
         elif options.kind == "pixel":
-            self.exchange = Exchange(evidence=False, kernel=1)
-        else:
+            self.pixel = PixelExchange()
+        elif options.kind != "exchange":
             raise unknown("calibrator", options.kind, get_args(Kind))
+        if options.exchange:
+            names = options.compared
+            self.exchange = Exchange(evidence_channels(names), len(names), self.attention is not None)
 
-    def forward(self, fused: Tensor, features: Features, novel: int) -> Tensor:
+    def forward(self, fused: Tensor, features: Features | None, novel: int, evidence: Tensor | None = None) -> Tensor:
         """Calibrate.
 
         Args:
             fused: fused scores (batch, background + base + novel, h, w).
-            features: of the same images.
+            features: of the same images; None will do where :attr:`reads_features` is false.
             novel: number of novel classes, last in class order.
+            evidence: what the support says; None will do where :attr:`reads_support` is false.
 
         Returns:
             Scores like ``fused``; their softmax are the calibrated probabilities.
@@ -120,14 +129,35 @@ class Calibrator(nn.Module):
         kept = fused if self.scale is None else fused * self.scale
         if self.linear is not None:
             return self._linear(kept, fused)
-        evidence = None
+        if self.pixel is not None:
+            return kept + self.pixel(fused, novel)
+        offsets = None
         if self.attention is not None:
-            tokens = [fused] if self.options.kind == "self-attention" else channel_maps(features, self.options.features)
-            evidence = self.attention(fused, tokens)
-        if self.exchange is not None:
-            return kept + self.exchange(fused, evidence, novel)
-        assert evidence is not None
-        return kept + evidence
+            offsets = self.attention(fused, self._tokens(fused, features))
+            kept = kept + offsets
+        if self.exchange is None:
+            return kept
+        if evidence is None:
+            raise GfssError(
+                "this calibrator reads the evidence of the support set; give it, or take another calibrator"
+            )
+        return kept + self.exchange(fused, novel, evidence, offsets)
+
+    def _tokens(self, fused: Tensor, features: Features | None) -> list[Tensor]:
+        if not self.reads_features:
+            return [fused]
+        assert features is not None
+        return channel_maps(features, self.options.features)
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether it looks at the image's features, not only at scores and evidence."""
+        return self.options.kind == "cross-covariance"
+
+    @property
+    def reads_support(self) -> bool:
+        """Whether it looks at the support's evidence."""
+        return self.exchange is not None
 
     def _linear(self, kept: Tensor, fused: Tensor) -> Tensor:
         assert self.linear is not None

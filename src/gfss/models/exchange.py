@@ -1,8 +1,11 @@
 """Exchange between classes: a novel class learns that a base class already claims a pixel, and the other way round.
 
-The cross-covariance treats every class by itself. This part is one small network, shared by all classes, that sees
-for a class and a pixel: its own score, the strongest other class's, the background's, how the class does in the
-whole image, and the cross-covariance's evidence for it and for its strongest rival.
+The cross-covariance treats every class by itself. The two networks here are shared by all classes, so the number of
+classes stays free and their order does not matter:
+
+* :class:`PixelExchange` sees a pixel's scores and nothing else: the smallest learned calibrator;
+* :class:`Exchange` also sees what the support set says (:mod:`gfss.models.evidence`), the neighbourhood of the pixel
+  and the cross-covariance's offsets.
 """
 
 from __future__ import annotations
@@ -11,54 +14,137 @@ import torch
 from torch import Tensor, nn
 
 LOG_FLOOR = 1e-4
+SURE = 1e-3  # novel probabilities are taken as between this and one minus this
+LOG_SCALE = 4.0  # logarithms are divided by it, so that all inputs are of similar size
+CLASS_INPUTS = 8
 
 
-class Exchange(nn.Module):
-    """Offsets of all class scores from the scores of all classes.
+class PixelExchange(nn.Module):
+    """Offsets of all class scores from the scores at the same pixel."""
 
-    Args:
-        evidence: whether evidence maps of the cross-covariance come in too.
-        hidden: width of the network.
-        kernel: 1 looks at a pixel alone, 3 at its neighbours too.
-    """
-
-    def __init__(self, evidence: bool, hidden: int = 32, kernel: int = 3) -> None:
+    def __init__(self, hidden: int = 32) -> None:
         super().__init__()
-        self.evidence = evidence
-        inputs = 11 if evidence else 8
-        self.first = nn.Conv2d(inputs, hidden, kernel, padding=kernel // 2)
+        self.first = nn.Conv2d(CLASS_INPUTS, hidden, 1)
         self.second = nn.Conv2d(hidden, 1, 1)
         for weight in self.second.parameters():
             nn.init.zeros_(weight)
 
-    def forward(self, fused: Tensor, evidence: Tensor | None, novel: int) -> Tensor:
+    def forward(self, fused: Tensor, novel: int) -> Tensor:
+        """Offsets (batch, classes, h, w); arguments as in :meth:`Exchange.forward`."""
+        inputs = class_inputs(fused, novel).flatten(0, 1)
+        return self.second(torch.relu(self.first(inputs))).view_as(fused)
+
+
+class Exchange(nn.Module):
+    """Offsets of all class scores from scores, support evidence and cross-covariance.
+
+    Two 3x3 convolutions look at each novel class's score and evidence maps; their result is what this class says about
+    a pixel. A second network then decides for every class: a novel one hears what is said for itself, any other class
+    what is said for its strongest novel rival. The last layer also sees the log-odds rule, where training starts.
+
+    Args:
+        evidence: evidence maps per novel class; the first ``nearness`` of them are judged over the whole image too.
+        nearness: how many of them are nearness maps.
+        attention: whether offsets of the cross-covariance come in.
+        hidden: width of both networks.
+    """
+
+    def __init__(self, evidence: int, nearness: int, attention: bool, hidden: int = 48) -> None:
+        super().__init__()
+        self.nearness = nearness
+        self.look = nn.Sequential(
+            nn.Conv2d(6 + evidence + 2 * (2 + nearness), hidden, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(hidden, hidden, 3, padding=1),
+            nn.ReLU(),
+        )
+        self.heard = nn.Conv2d(hidden, hidden, 1)
+        self.own = nn.Conv2d(CLASS_INPUTS + 2 * attention, hidden, 1, bias=False)
+        self.head = nn.Conv2d(hidden + 1, 1, 1, bias=False)  # a bias would move all classes alike
+        nn.init.zeros_(self.head.weight)
+        with torch.no_grad():
+            self.head.weight[0, -1] = 1
+
+    def forward(self, fused: Tensor, novel: int, evidence: Tensor, offsets: Tensor | None = None) -> Tensor:
         """Offsets (batch, classes, h, w).
 
         Args:
             fused: NSF scores in [0, 1], (batch, classes, h, w).
-            evidence: cross-covariance offsets of the same shape.
             novel: number of novel classes, last in class order.
+            evidence: (batch, novel, maps, h, w), see :func:`gfss.models.evidence.compare`.
+            offsets: of the cross-covariance, like ``fused``.
         """
         batch, classes, height, width = fused.shape
-        is_novel = torch.zeros(classes).to(fused)
-        is_novel[classes - novel :] = 1
-        is_background = torch.zeros(classes).to(fused)
-        is_background[0] = 1
-        inputs = [
-            fused,
-            fused.clamp_min(LOG_FLOOR).log() / 4,
-            strongest_other(fused),
-            fused[:, :1].expand_as(fused),
-            fused.amax(dim=(2, 3), keepdim=True).expand_as(fused),
-            fused.mean(dim=(2, 3), keepdim=True).expand_as(fused),
-            is_novel.view(1, -1, 1, 1).expand_as(fused),
-            is_background.view(1, -1, 1, 1).expand_as(fused),
-        ]
-        if evidence is not None:
-            inputs += [evidence, strongest_other(evidence), evidence[:, :1].expand_as(fused)]
-        stacked = torch.stack(inputs, dim=2).flatten(0, 1)
-        offset = self.second(torch.relu(self.first(stacked))).view(batch, classes, height, width)
-        return offset if evidence is None else offset + evidence
+        known = classes - novel
+        said = self.look(novel_inputs(fused, novel, evidence, self.nearness).flatten(0, 1))
+        said = self.heard(said).view(batch, novel, -1, height, width)
+        own = class_inputs(fused, novel)
+        if offsets is not None:
+            own = torch.cat([own, offsets[:, :, None], strongest_other(offsets)[:, :, None]], dim=2)
+        own = self.own(own.flatten(0, 1)).view(batch, classes, -1, height, width)
+        rival = strongest_novel(said, fused[:, known:])
+        hidden = torch.cat([own[:, :known] + rival[:, None], own[:, known:] + said], dim=1)
+        stacked = torch.cat([torch.relu(hidden), log_odds_scores(fused, novel)[:, :, None]], dim=2)
+        return self.head(stacked.flatten(0, 1)).view_as(fused)
+
+
+def class_inputs(fused: Tensor, novel: int) -> Tensor:
+    """What is known of every class at every pixel, (batch, classes, inputs, h, w)."""
+    classes = fused.shape[1]
+    kinds = fused.new_zeros(3, classes)
+    kinds[0, 0] = 1  # background
+    kinds[1, 1 : classes - novel] = 1  # base
+    kinds[2, classes - novel :] = 1  # novel
+    maps = [
+        fused,
+        fused.clamp_min(LOG_FLOOR).log() / LOG_SCALE,
+        strongest_other(fused),
+        fused.amax(dim=(2, 3), keepdim=True).expand_as(fused),
+        fused.mean(dim=(2, 3), keepdim=True).expand_as(fused),
+        *(kind.view(1, -1, 1, 1).expand_as(fused) for kind in kinds),
+    ]
+    return torch.stack(maps, dim=2)
+
+
+def novel_inputs(fused: Tensor, novel: int, evidence: Tensor, nearness: int) -> Tensor:
+    """What is known of every novel class at every pixel, (batch, novel, inputs, h, w)."""
+    known = fused.shape[1] - novel
+    new = fused[:, known:, None]
+    odds = new.clamp(SURE, 1 - SURE).logit() / LOG_SCALE
+    background = fused[:, None, :1].expand_as(new)
+    strongest = fused[:, 1:known].amax(dim=1)[:, None, None].expand_as(new)
+    near, others, confused = evidence.split([nearness, evidence.shape[2] - nearness - 1, 1], dim=2)
+    near, others = 4 * near, 2 * others  # similarities vary little: to the size of the other inputs
+    whole = torch.cat([odds, new, near], dim=2)
+    maps = [
+        odds,
+        new,
+        background,
+        background.clamp_min(LOG_FLOOR).log() / LOG_SCALE,
+        strongest,
+        near,
+        others,
+        confused,
+        confused.clamp_min(SURE).log() / LOG_SCALE,
+        whole.amax(dim=(3, 4), keepdim=True).expand_as(whole),
+        whole.mean(dim=(3, 4), keepdim=True).expand_as(whole),
+    ]
+    return torch.cat(maps, dim=2)
+
+
+def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
+    """Logarithms of the log-odds rule's scores (see :func:`gfss.models.rules.log_odds`), not normalised."""
+    known = fused.shape[1] - novel
+    old = fused[:, :known].clamp_min(LOG_FLOOR).log()
+    return torch.cat([old, old[:, :1] + fused[:, known:].clamp(SURE, 1 - SURE).logit()], dim=1)
+
+
+def strongest_novel(values: Tensor, scores: Tensor) -> Tensor:
+    """At every pixel the values (batch, novel, n, h, w) of the novel class with the highest score, (batch, n, h, w)."""
+    if values.shape[1] == 1:
+        return values[:, 0]
+    best = scores.argmax(dim=1)[:, None, None].expand(-1, 1, values.shape[2], -1, -1)
+    return values.gather(1, best)[:, 0]
 
 
 def strongest_other(scores: Tensor) -> Tensor:

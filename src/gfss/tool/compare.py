@@ -12,9 +12,8 @@ from torch import Tensor
 from gfss.data.catalog import VOID
 from gfss.evaluation.metrics import accumulated_iou, image_counts
 from gfss.models.maps import class_map
-from gfss.models.novel import NovelClassifier
 from gfss.models.pspnet import Features
-from gfss.tool.network import Network, taught_classes, with_bias
+from gfss.tool.network import Knowledge, Network, taught_classes, with_bias
 from gfss.tool.report import Change, ClassRow, CurvePoint, Move, Section
 
 BIASES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
@@ -24,10 +23,10 @@ NAMED = 3  # images that are named per class
 
 @dataclass(frozen=True)
 class State:
-    """A model at one moment: class names in order of label (background first) and the classifier of taught ones."""
+    """A model at one moment: class names in order of label (background first) and what was taught."""
 
     names: tuple[str, ...]
-    classifier: NovelClassifier | None
+    knowledge: Knowledge | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def compare(
         curve: also try several biases between known and taught classes.
     """
     size = (network.size, network.size)
-    classes, taught = len(after.names), taught_classes(after.classifier)
+    classes, taught = len(after.names), taught_classes(after.knowledge)
     table = torch.tensor([after.names.index(name) for name in before.names], dtype=torch.uint8)
     known = torch.tensor([name in before.names for name in after.names])
     counts = torch.zeros(2, classes, 3, dtype=torch.int64)
@@ -70,8 +69,8 @@ def compare(
     images = 0
     for case in cases:
         images += 1
-        scores = network.scores(case.features, after.classifier)
-        old = table[class_map(network.scores(case.features, before.classifier), size).long()]
+        scores = network.scores(case.features, after.knowledge)
+        old = table[class_map(network.scores(case.features, before.knowledge), size).long()]
         new = class_map(scores, size)
         truth = torch.from_numpy(case.truth.copy())[None]
         if case.assumed is not None:

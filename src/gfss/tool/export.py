@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gfss.files import make_folder, write_atomically
-from gfss.models.novel import NovelClassifier
-from gfss.tool.network import Network, taught_classes
+from gfss.tool.network import Knowledge, Network, taught_classes
 
 INPUT, OUTPUT = "images", "scores"
 
@@ -24,16 +23,16 @@ INPUT, OUTPUT = "images", "scores"
 class Scores(nn.Module):
     """Images (1, 3, size, size) in [0, 1] to logits (1, classes, h, w)."""
 
-    def __init__(self, network: Network, classifier: NovelClassifier | None) -> None:
+    def __init__(self, network: Network, knowledge: Knowledge | None) -> None:
         super().__init__()
         self.network = network
-        self.classifier = classifier
+        self.knowledge = knowledge
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.network.scores(self.network.base(images), self.classifier)
+        return self.network.scores(self.network.base(images), self.knowledge)
 
 
-def export_onnx(network: Network, classifier: NovelClassifier | None, classes: Sequence[str], path: Path) -> None:
+def export_onnx(network: Network, knowledge: Knowledge | None, classes: Sequence[str], path: Path) -> None:
     """Write a model as ONNX, its class names in the metadata.
 
     Args:
@@ -46,7 +45,7 @@ def export_onnx(network: Network, classifier: NovelClassifier | None, classes: S
     with tempfile.TemporaryDirectory() as folder, _quietly():
         raw = Path(folder) / "raw.onnx"
         torch.onnx.export(
-            Scores(network, classifier).eval(),
+            Scores(network, knowledge).eval(),
             (example,),
             raw,
             input_names=[INPUT],
@@ -59,7 +58,7 @@ def export_onnx(network: Network, classifier: NovelClassifier | None, classes: S
         "gfss": "model",
         "classes": json.dumps(list(classes)),
         "size": str(network.size),
-        "taught": str(taught_classes(classifier)),
+        "taught": str(taught_classes(knowledge)),
     }
     onnx.helper.set_model_props(model, about)
     with write_atomically(path) as file:

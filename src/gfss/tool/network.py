@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,19 +12,34 @@ from torch import Tensor, nn
 
 from gfss.data.transforms import to_tensor
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.calibrator import Calibrator
 from gfss.models.encoders.base import Encoder
 from gfss.models.encoders.fuse import fused
+from gfss.models.evidence import SupportMemory, compare
 from gfss.models.fusion import normalised_score_fusion
 from gfss.models.novel import NovelClassifier, NovelOptions, novel_maps
 from gfss.models.pspnet import Features
 
 CHUNK = 16  # images that go through the head at once
 HALF_LIMIT = 65504  # largest value of fp16
+SHARPNESS = 10.0  # of normalised score fusion's scores where there is no calibrator
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What was taught: the novel classifier, and what the calibrator remembers of the support images."""
+
+    classifier: NovelClassifier
+    memory: SupportMemory | None
+
+    @property
+    def classes(self) -> int:
+        """Number of taught classes."""
+        return self.classifier.second.shape[1] - 1
 
 
 class Network(nn.Module):
-    """From square images to class scores; what was taught comes in as a novel classifier.
+    """From square images to class scores; what was taught comes in as :class:`Knowledge`.
 
     Features are rounded to fp16 where the evaluation harness keeps them in fp16, so that both give the same figures.
 
@@ -71,25 +87,27 @@ class Network(nn.Module):
         computed = self.base.head({name: level.float() for name, level in levels.items()})
         return computed.map(lambda tensor: tensor.half().float())
 
-    def scores(self, features: Features, classifier: NovelClassifier | None) -> Tensor:
+    def scores(self, features: Features, knowledge: Knowledge | None) -> Tensor:
         """Logits (batch, background + base + taught, h, w): the largest wins, the softmax are probabilities."""
-        if classifier is None:
+        if knowledge is None:
             return features.base
-        fusion = normalised_score_fusion(features.base, classifier.logits(novel_maps(features, self.options)))
+        novel = knowledge.classifier.logits(novel_maps(features, self.options))
+        fusion = normalised_score_fusion(features.base, novel)
         if self.calibrator is None:
-            return fusion * (CalibratorOptions.scale or 1.0)  # what a calibrator starts from
-        return self.calibrator(fusion, features, taught_classes(classifier))
+            return fusion * SHARPNESS
+        evidence = compare(knowledge.memory, features) if knowledge.memory is not None else None
+        return self.calibrator(fusion, features, knowledge.classes, evidence)
 
     @torch.inference_mode()
-    def score_map(self, square: np.ndarray, classifier: NovelClassifier | None, bias: float = 0.0) -> Tensor:
+    def score_map(self, square: np.ndarray, knowledge: Knowledge | None, bias: float = 0.0) -> Tensor:
         """Logits (classes, h, w) of a square image, taught classes moved by ``bias``."""
-        scores = self.scores(self.features(self.levels(square)), classifier)[0]
-        return with_bias(scores, taught_classes(classifier), bias)
+        scores = self.scores(self.features(self.levels(square)), knowledge)[0]
+        return with_bias(scores, taught_classes(knowledge), bias)
 
 
-def taught_classes(classifier: NovelClassifier | None) -> int:
-    """How many classes a novel classifier adds."""
-    return 0 if classifier is None else classifier.second.shape[1] - 1
+def taught_classes(knowledge: Knowledge | None) -> int:
+    """How many classes were taught."""
+    return 0 if knowledge is None else knowledge.classes
 
 
 def with_bias(scores: Tensor, taught: int, bias: float) -> Tensor:

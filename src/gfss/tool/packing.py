@@ -21,7 +21,7 @@ from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelClassifier, NovelOptions
 from gfss.models.pspnet import PyramidHead
 from gfss.tool.model_folder import Parts
-from gfss.tool.network import Network
+from gfss.tool.network import Knowledge, Network
 from gfss.tool.support import Example, TaughtClass
 
 
@@ -65,7 +65,8 @@ def build_network(parts: Parts, about: dict[str, Any], weights: Path | None, sou
     _fill(head, parts["head"])
     calibrator = None
     if about["calibrator"]:
-        options = {**about["calibrator"]["options"], "features": tuple(about["calibrator"]["options"]["features"])}
+        stored = about["calibrator"]["options"]
+        options = {**stored, "features": tuple(stored["features"]), "compared": tuple(stored["compared"])}
         calibrator = Calibrator(CalibratorOptions(**options), tuple(about["calibrator"]["map_size"]))
         _fill(calibrator, parts["calibrator"])
     novel = NovelOptions(**{**about["novel"], "features": tuple(about["novel"]["features"])})
@@ -82,12 +83,14 @@ def refuse_other_weights(encoder: Encoder, card: BaseCard, source: str) -> None:
 
 
 def taught_parts(
-    taught: Sequence[TaughtClass], classifier: NovelClassifier | None, keep_images: bool
+    taught: Sequence[TaughtClass], knowledge: Knowledge | None, keep_images: bool
 ) -> tuple[Parts, list[dict[str, Any]]]:
     """Support features and the fitted classifier, and the list of what was taught."""
     parts: Parts = {}
-    if classifier is not None:
-        parts["novel classifier"] = {key: getattr(classifier, key) for key in NovelClassifier.__dataclass_fields__}
+    if knowledge is not None:
+        parts["novel classifier"] = {
+            key: getattr(knowledge.classifier, key) for key in NovelClassifier.__dataclass_fields__
+        }
     listing: list[dict[str, Any]] = []
     for number, one in enumerate(taught):
         part: dict[str, Tensor] = {}

@@ -13,10 +13,9 @@ from torch.nn import functional as F
 
 from gfss.data.pictures import read_image
 from gfss.data.transforms import fitted_size, square_image
-from gfss.models.novel import NovelClassifier
 from gfss.models.pspnet import Features
 from gfss.progress import track
-from gfss.tool.network import Network
+from gfss.tool.network import Knowledge, Network
 
 HARDEST = 0.1  # share of an image's positions that its doubt is taken over
 
@@ -40,7 +39,7 @@ class Suggestion:
 
 @torch.inference_mode()
 def suggest(
-    network: Network, classifier: NovelClassifier | None, supports: Sequence[Features], images: Sequence[Path]
+    network: Network, knowledge: Knowledge | None, supports: Sequence[Features], images: Sequence[Path]
 ) -> list[Suggestion]:
     """Rank images, the most useful first.
 
@@ -48,7 +47,7 @@ def suggest(
     near-copies of one picture do not stand together at the top.
     """
     known = [descriptor(features.bottleneck[0]) for features in supports]
-    looked = list(track(_look(network, classifier, images), "looking", total=len(images)))
+    looked = list(track(_look(network, knowledge, images), "looking", total=len(images)))
     descriptors = torch.stack([descriptor for _, descriptor in looked])
     doubt = torch.tensor([value for value, _ in looked])
     novelty = torch.ones(len(images))
@@ -82,13 +81,11 @@ def doubt(scores: Tensor) -> float:
     return float(entropy.topk(max(1, int(HARDEST * len(entropy)))).values.mean())
 
 
-def _look(
-    network: Network, classifier: NovelClassifier | None, images: Sequence[Path]
-) -> Iterator[tuple[float, Tensor]]:
+def _look(network: Network, knowledge: Knowledge | None, images: Sequence[Path]) -> Iterator[tuple[float, Tensor]]:
     for path in images:
         image = read_image(path)
         features = network.features(network.levels(square_image(image, network.size)))
-        scores = network.scores(features, classifier)[0]
+        scores = network.scores(features, knowledge)[0]
         rows, columns = (
             -(-fit * length // network.size)
             for fit, length in zip(

@@ -15,10 +15,11 @@ from gfss.data.transforms import square_image, square_label
 from gfss.errors import GfssError
 from gfss.methods.base import Support
 from gfss.methods.fitted import NovelFitter
+from gfss.models.evidence import remember
 from gfss.models.novel import NovelClassifier
 from gfss.models.pspnet import Features, concatenate
 from gfss.tool.inputs import Labelled
-from gfss.tool.network import CHUNK, Network
+from gfss.tool.network import CHUNK, Knowledge, Network
 
 MOST_CLASSES = VOID - 1  # what an 8-bit mask can name beside background and void
 
@@ -69,13 +70,24 @@ def make_example(network: Network, labelled: Labelled, lesson: int) -> Example:
     return Example(labelled.id, digest.hexdigest(), lesson, network.levels(square), labels, square)
 
 
-def fit_classes(network: Network, taught: Sequence[TaughtClass], seed: int) -> NovelClassifier | None:
-    """The novel classifier of all taught classes together, fitted as the evaluation harness does."""
+def learn_classes(
+    network: Network, taught: Sequence[TaughtClass], seed: int, classifier: NovelClassifier | None = None
+) -> Knowledge | None:
+    """What there is to know of all taught classes together, learned as the evaluation harness does.
+
+    Args:
+        classifier: fitted on them before, if it is at hand.
+    """
     if not taught:
         return None
+    calibrator = network.calibrator
+    names = calibrator.options.compared if calibrator is not None and calibrator.reads_support else ()
+    if classifier is not None and not names:
+        return Knowledge(classifier, None)
     support = build_support(network, taught)
     support.check()
-    return NovelFitter(network.options, seed).fit(support)
+    memory = remember(support.features, support.labels, support.novel_labels, names) if names else None
+    return Knowledge(classifier or NovelFitter(network.options, seed).fit(support), memory)
 
 
 def build_support(network: Network, taught: Sequence[TaughtClass]) -> Support:

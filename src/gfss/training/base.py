@@ -95,9 +95,9 @@ PAPER = BaseOptions(
 )
 
 
-def training_images(dataset: Dataset, fold: Fold) -> np.ndarray:
+def training_images(dataset: Dataset, fold: Fold, avoid: Sequence[int] | np.ndarray = ()) -> np.ndarray:
     """Images with at least one base class; those that also show novel classes stay (their pixels are void)."""
-    chosen = np.flatnonzero(dataset.members[:, list(fold.base)].any(axis=1))
+    chosen = np.setdiff1d(np.flatnonzero(dataset.members[:, list(fold.base)].any(axis=1)), avoid)
     if len(chosen) == 0:
         raise GfssError(f"{dataset.name} has no image of a base class to train on")
     return chosen
@@ -151,11 +151,13 @@ def train_base(
     folder: Path | None = None,
     resume: bool = False,
     workers: Workers | None = None,
+    avoid: Sequence[int] | np.ndarray = (),
 ) -> BaseModel:
     """Train a base model on the base classes of a fold.
 
     Args:
         bank: features of ``dataset``; needed unless the encoder is trained too.
+        avoid: images that are left out.
     """
     if bank is None and not options.train_encoder:
         raise GfssError("a frozen encoder is read from a feature bank; give its bank or train the encoder too")
@@ -179,7 +181,7 @@ def train_base(
     tail = encoder.stages_after(options.frozen_until) if options.frozen_until else []
     for stage in tail:
         stage.requires_grad_(True)
-    images = training_images(dataset, fold)
+    images = training_images(dataset, fold, avoid)
     table = fold.label_table()
     stride = options.label_stride
 

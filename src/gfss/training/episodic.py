@@ -22,6 +22,7 @@ from gfss.files import cache_folder, write_atomically
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.calibrator import Calibrator
+from gfss.models.evidence import evidence_channels
 from gfss.progress import track
 from gfss.training.loop import Schedule, Step, mixed_seed, train
 from gfss.training.parallel import Workers
@@ -46,20 +47,22 @@ class EpisodicOptions:
         optimiser: ``sgd`` or ``adamw``.
         weight_decay: weight decay.
         label_stride: the loss is taken at every so many pixels.
+        novel_weight: pixels of the fake novel class count so many times in a calibrator's loss.
         seed: of episodes and batches.
         held_out: train on episodes of so many base models, each without a part of the base classes
             (see :class:`gfss.training.source.HeldOutSources`); 0 uses the base model itself, as the paper does.
     """
 
     shots: int = 1
-    iterations: int = 2000
+    iterations: int = 1500
     batch: int = 8
-    episodes: int | None = 1200
+    episodes: int | None = 900
     pairs: int = 4
-    rate: float = 1e-3
+    rate: float = 2e-3
     optimiser: Literal["sgd", "adamw"] = "adamw"
     weight_decay: float = 1e-4
-    label_stride: int = 4
+    label_stride: int = 8
+    novel_weight: float = 1.5
     seed: int = 0
     held_out: int = 3
 
@@ -68,12 +71,14 @@ class EpisodicOptions:
         return Schedule(self.iterations, self.rate, self.optimiser, self.weight_decay)
 
 
-PAPER = EpisodicOptions(iterations=10_000, episodes=None, rate=1e-2, optimiser="sgd", label_stride=1, held_out=0)
+PAPER = EpisodicOptions(
+    iterations=10_000, episodes=None, rate=1e-2, optimiser="sgd", label_stride=1, novel_weight=1, held_out=0
+)
 
 
 @dataclass
 class PlayedEpisodes:
-    """Episodes played by a method: the score maps of their queries, kept on disk in fp16.
+    """Episodes played by a method: the score and evidence maps of their queries, kept on disk in fp16.
 
     Attributes:
         method: whose scores enter its calibrator.
@@ -91,10 +96,12 @@ class PlayedEpisodes:
             raise GfssError("fresh episodes are not kept; give a number of episodes")
         sources = self.source.sources if isinstance(self.source, HeldOutSources) else (self.source,)
         parts = [self.key, *((one.dataset.fingerprint, one.fakes, one.fold) for one in sources), count]
-        parts += [self.options.shots, self.options.pairs, self.options.seed]
+        names = self.method.calibrator.options.compared
+        parts += [self.options.shots, self.options.pairs, self.options.seed, names]
         name = hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
         self.folder = cache_folder("episodes") / name
         self.count = count
+        self.evidence = evidence_channels(names)
         self._chunks: dict[int, np.ndarray] = {}
 
     def play(self) -> None:
@@ -111,19 +118,22 @@ class PlayedEpisodes:
         """Images of episode ``i``."""
         return self.source.for_episode(i).draw(self.options.seed, i, self.options.shots, 1, self.options.pairs)
 
-    def fused(self, i: int, pair: int) -> Tensor:
-        """Fused scores of both queries of a pair, (2, classes, h, w)."""
+    def maps(self, i: int, pair: int) -> tuple[Tensor, Tensor]:
+        """Fused scores (2, classes, h, w) and evidence (2, 1, maps, h, w) of both queries of a pair."""
         chunk = i // CHUNK
         if chunk not in self._chunks:
             self._chunks[chunk] = np.load(self._path(chunk), mmap_mode="r")
-        return torch.from_numpy(self._chunks[chunk][i % CHUNK, 2 * pair : 2 * pair + 2].astype(np.float32))
+        both = torch.from_numpy(self._chunks[chunk][i % CHUNK, 2 * pair : 2 * pair + 2].astype(np.float32))
+        return both[:, : -self.evidence], both[:, None, -self.evidence :]
 
     def _play(self, i: int) -> Tensor:
         drawn, source = self.draw(i), self.source.for_episode(i)
         fold = source.episode_fold(drawn)
         with torch.no_grad():
             self.method.learn(source.support(drawn, fold))
-            return self.method.fused(source.query_features(drawn.queries, fold))
+            query = source.query_features(drawn.queries, fold)
+            fused, evidence = self.method.fused(query), self.method.evidence(query)
+        return torch.cat([fused, evidence[:, 0]], dim=1)
 
     def _path(self, chunk: int) -> Path:
         return self.folder / f"{chunk:05d}.npy"
@@ -191,19 +201,23 @@ def _played_loss(calibrator: Calibrator, played: PlayedEpisodes, step: Step) -> 
 
 
 def _group_loss(calibrator: Calibrator, played: PlayedEpisodes, chosen: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    source = played.source.for_episode(chosen[0][0])
+    source, options = played.source.for_episode(chosen[0][0]), played.options
     queries: list[int] = []
     fused: list[Tensor] = []
+    evidence: list[Tensor] = []
     labels: list[Tensor] = []
     for i, pair in chosen:
         drawn = played.draw(i)
         images = drawn.queries[2 * pair : 2 * pair + 2]
         table = source.episode_fold(drawn).label_table(drawn.novel)
+        scores, said = played.maps(i, pair)
         queries += images
-        fused.append(played.fused(i, pair))
-        labels.append(source.store.bank.labels(images, table, played.options.label_stride))
-    features = source.store.features(queries)  # a calibrator reads the maps only, not the base scores
-    return calibration_loss(calibrator(torch.cat(fused), features, 1), torch.cat(labels))
+        fused.append(scores)
+        evidence.append(said)
+        labels.append(source.store.bank.labels(images, table, options.label_stride))
+    features = source.store.features(queries) if calibrator.reads_features else None
+    scores = calibrator(torch.cat(fused), features, 1, torch.cat(evidence))
+    return calibration_loss(scores, torch.cat(labels), 1, options.novel_weight)
 
 
 def train_method(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,12 +60,14 @@ class EpisodeSource:
 
     Attributes:
         fakes: base classes that may play the novel class in episodes; all if left out.
+        avoid: images that training episodes do not use.
     """
 
     store: FeatureStore | BlindStore
     dataset: Dataset
     fold: Fold
     fakes: tuple[int, ...] | None = None
+    avoid: Sequence[int] | np.ndarray = ()
 
     def for_episode(self, i: int) -> EpisodeSource:
         """Where training episode ``i`` comes from."""
@@ -77,7 +80,7 @@ class EpisodeSource:
 
     def draw(self, seed: int, i: int, shots: int = 1, ways: int = 1, queries: int = 1) -> Task:
         """Which images make up training episode ``i``."""
-        return episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes)
+        return episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes, self.avoid)
 
     def episode_fold(self, drawn: Task) -> Fold:
         """The fold inside an episode: fake novel classes are no base classes."""
@@ -127,9 +130,10 @@ class HeldOutSources:
     """Training episodes whose fake novel classes the base model has never seen, as at test.
 
     A base model that was trained on a class still shows it in its features when the class is taken out of its
-    classifier; a calibrator trained on such episodes learns to expect that, and true novel classes disappoint it. So
-    the base classes are split into groups, one base model is trained without each group, and the group plays the
-    novel classes on that model. A calibrator treats channels as a set, so it carries over to the full base model.
+    classifier, and it is surer of images that it was trained on than of new ones; a calibrator trained on such episodes
+    learns to expect both, and true novel classes in new images disappoint it. So base classes and images are split into
+    parts, one base model is trained without each part of both, and that part makes up the episodes on this model. A
+    calibrator treats channels as a set, so it carries over to the full base model.
 
     Attributes:
         sources: one per group, with the group as ``fakes``.

@@ -1,0 +1,112 @@
+"""What the support set itself says about a query: evidence for every novel class at every position.
+
+The novel classifier is fitted on a handful of images and knows nothing but its own answer. Three things that it cannot
+say are kept in a :class:`SupportMemory` and compared with a query without any training:
+
+* nearness: is a position more like the object than like anything else in the support images;
+* likeness: how much does it look like the average of the object;
+* confusion: does the base classifier answer here as it answers on the object (cows that it takes for horses).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gfss.data.catalog import VOID
+from gfss.models.fusion import mask_shares
+from gfss.models.pspnet import Features
+
+NEAREST = 5  # positions of the object whose similarities are averaged
+OBJECT_SHARE, REST_SHARE = 0.5, 0.9  # share of a position that must be object, or anything else
+MOST_POSITIONS = 1024  # of the object and of the rest; evenly spaced ones where there are more
+CHUNK = 8  # queries compared at once
+
+
+@dataclass(frozen=True)
+class SupportMemory:
+    """What is kept of a support set, one entry per novel class; vectors have length one.
+
+    Attributes:
+        features: names of the maps that are compared.
+        object: per class and map, vectors of the object's positions (positions, channels).
+        rest: likewise of everything else in the support images.
+        average: likewise one vector, the object's average (channels,).
+        confusion: what the base classifier says on the object, (novel, base + 1).
+    """
+
+    features: tuple[str, ...]
+    object: tuple[tuple[Tensor, ...], ...]
+    rest: tuple[tuple[Tensor, ...], ...]
+    average: tuple[tuple[Tensor, ...], ...]
+    confusion: Tensor
+
+    @property
+    def novel(self) -> int:
+        """Number of novel classes."""
+        return len(self.object)
+
+
+def evidence_channels(features: Sequence[str]) -> int:
+    """Evidence maps per novel class: nearness and likeness for each feature map, and confusion."""
+    return 2 * len(features) + 1
+
+
+def remember(features: Features, labels: Tensor, novel: Sequence[int], names: Sequence[str]) -> SupportMemory:
+    """Memory of a support set.
+
+    Args:
+        features: of all support images.
+        labels: (supports, height, width).
+        novel: labels of the novel classes.
+        names: maps to compare.
+    """
+    maps = [F.normalize(features.named([name]), dim=1).transpose(0, 1).flatten(1).T for name in names]
+    void = mask_shares(labels, VOID, features.size).flatten()
+    answers = features.base.softmax(dim=1).transpose(0, 1).flatten(1)  # (base + 1, positions)
+    object_rows, rest_rows, averages, confusion = [], [], [], []
+    for label in novel:
+        share = mask_shares(labels, label, features.size).flatten()
+        inside = evenly((share >= min(OBJECT_SHARE, 0.9 * float(share.max()))).nonzero()[:, 0])
+        outside = evenly((1 - share - void > REST_SHARE).nonzero()[:, 0])
+        weights = share / share.sum()
+        object_rows.append(tuple(rows[inside] for rows in maps))
+        rest_rows.append(tuple(rows[outside] for rows in maps))
+        averages.append(tuple(F.normalize(weights @ rows, dim=0) for rows in maps))
+        confusion.append(answers @ weights)
+    return SupportMemory(tuple(names), tuple(object_rows), tuple(rest_rows), tuple(averages), torch.stack(confusion))
+
+
+def evenly(positions: Tensor) -> Tensor:
+    """At most :data:`MOST_POSITIONS` of some positions, evenly spaced."""
+    if len(positions) <= MOST_POSITIONS:
+        return positions
+    return positions[torch.linspace(0, len(positions) - 1, MOST_POSITIONS).round().long()]
+
+
+def compare(memory: SupportMemory, query: Features) -> Tensor:
+    """Evidence of queries, (queries, novel, maps, h, w): nearness in every feature map, likeness in each, confusion."""
+    parts = [_compare(memory, query[slice(i, i + CHUNK)]) for i in range(0, len(query), CHUNK)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _compare(memory: SupportMemory, query: Features) -> Tensor:
+    maps = [F.normalize(query.named([name]), dim=1).flatten(2).transpose(1, 2) for name in memory.features]
+    answers = query.base.softmax(dim=1).flatten(2)
+    classes: list[Tensor] = []
+    for k in range(memory.novel):
+        near = [_nearness(rows, memory.object[k][m], memory.rest[k][m]) for m, rows in enumerate(maps)]
+        like = [rows @ memory.average[k][m] for m, rows in enumerate(maps)]
+        confused = torch.einsum("c,qcp->qp", memory.confusion[k], answers)
+        classes.append(torch.stack([*near, *like, confused], dim=1))
+    return torch.stack(classes, dim=1).unflatten(-1, query.size)
+
+
+def _nearness(rows: Tensor, own: Tensor, rest: Tensor) -> Tensor:
+    """Similarity to the nearest positions of the object less that to the nearest one of the rest, (queries, h w)."""
+    similar = (rows @ own.T).topk(min(NEAREST, len(own)), dim=-1).values.mean(dim=-1)
+    return similar - (rows @ rest.T).amax(dim=-1) if len(rest) else similar

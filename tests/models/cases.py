@@ -1,0 +1,58 @@
+"""Random features, scores, evidence and calibrators for the tests of calibration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.pspnet import BINS, Features
+
+SIZE = (7, 8)
+DEFAULT = CalibratorOptions()
+ATTENTION = CalibratorOptions(kind="cross-covariance")  # with the exchange, as by default
+
+
+def make_features(size: tuple[int, int] = SIZE, dtype: torch.dtype = torch.float64) -> Features:
+    """Post-ReLU features of two images: 5 and 6 channels in levels, 3 in each branch, 4 in the bottleneck."""
+    generator = torch.Generator().manual_seed(0)
+
+    def maps(channels: int, shape: tuple[int, int]) -> Tensor:
+        return torch.randn(2, channels, *shape, generator=generator, dtype=torch.float64).relu().to(dtype)
+
+    levels = {"layer3": maps(5, size), "layer4": maps(6, size)}
+    return Features(levels, tuple(maps(3, (n, n)) for n in BINS), maps(4, size), maps(4, size))
+
+
+def make_scores(
+    base: int = 3, novel: int = 1, size: tuple[int, int] = SIZE, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """Scores of two images as normalised score fusion gives them."""
+    generator = torch.Generator().manual_seed(1)
+    logits = 2 * torch.randn(2, 1 + base + novel, *size, generator=generator, dtype=torch.float64)
+    return torch.cat([logits[:, : 1 + base].softmax(dim=1), logits[:, 1 + base :].sigmoid()], dim=1).to(dtype)
+
+
+def make_evidence(
+    novel: int = 1, maps: int = 3, size: tuple[int, int] = SIZE, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """Evidence of two images on ``maps`` feature maps: nearness and likeness in [-1, 1], confusion in [0, 1]."""
+    generator = torch.Generator().manual_seed(3)
+    values = torch.rand(2, novel, 2 * maps + 1, *size, generator=generator, dtype=torch.float64)
+    values[:, :, :-1] = 2 * values[:, :, :-1] - 1
+    return values.to(dtype)
+
+
+def make_calibrator(options: CalibratorOptions, dtype: torch.dtype = torch.float64) -> Calibrator:
+    """A calibrator whose weights are all random: zero layers would hide what comes before them."""
+    options = replace(options, dimension=min(options.dimension, 12))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        calibrator = Calibrator(options, SIZE).to(dtype).eval()
+    generator = torch.Generator().manual_seed(2)
+    for weight in calibrator.parameters():
+        noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
+        weight.data += (0.3 * noise).to(dtype)
+    return calibrator
