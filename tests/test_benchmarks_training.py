@@ -26,6 +26,6 @@ def test_bank_reading(tmp_path: Path) -> None:
 
 def test_episode(tmp_path: Path) -> None:
     rows = run("episode", tmp_path)["rows"]
-    assert set(rows) == {"played", "fresh"}
+    assert set(rows) == {"played", "fresh", "default"}
     for row in rows.values():
         assert row["ratio"] == row["anew_ms"] / row["bank_ms"] > 0

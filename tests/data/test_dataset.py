@@ -78,7 +78,7 @@ def test_fingerprint_changes_with_classes_and_reference_side(small: Dataset) -> 
     assert len(prints) == 3
 
 
-@pytest.mark.parametrize("kind", ["jpg", "png", "webp"])
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "bmp", "tif"])
 def test_fingerprint_changes_when_a_picture_does(tmp_path: Path, kind: str) -> None:
     """Also where the file stays as long as it was, and wherever in the picture the change is."""
     pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)

@@ -16,6 +16,7 @@ from gfss.tool.network import Network
 
 SIZE = 65  # side of the model's square input: maps of 17 x 17
 NOVEL = NovelOptions(steps=40, hidden=16, rate=0.2)
+CALIBRATOR = CalibratorOptions(dimension=16)
 BASE = ("cat", "dog", "tree")
 
 
@@ -25,8 +26,14 @@ def network(
     classes: tuple[str, ...] = BASE,
     spread: float = 0.3,
     encoder: str = "tiny",
+    options: CalibratorOptions = CALIBRATOR,
+    noise: float = 0.003,
 ) -> Network:
-    """A network with random weights (lite0 has its own); a larger spread makes base classes surer."""
+    """A network with random weights (lite0 has its own); a larger spread makes base classes surer.
+
+    Args:
+        noise: how far the calibrator's weights are from where training starts.
+    """
     trunk = build_encoder(encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -34,9 +41,9 @@ def network(
         head = PyramidHead(channels, len(classes) + 1, pyramid=8, width=24)
         torch.nn.init.normal_(head.classifier.weight, std=spread)
         side = trunk.map_size(size)
-        calibrator = Calibrator(CalibratorOptions(dimension=16), (side, side))
+        calibrator = Calibrator(options, (side, side))
         for parameter in calibrator.parameters():
-            parameter.data += 0.003 * torch.randn_like(parameter)
+            parameter.data += noise * torch.randn_like(parameter)
     card = BaseCard(
         encoder=encoder,
         output_stride=trunk.stride,

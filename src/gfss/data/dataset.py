@@ -20,7 +20,8 @@ from gfss.files import cache_folder, write_atomically
 from gfss.progress import track
 
 MIN_AREA = 2 * 32 * 32  # a class counts for an image from this area on, at the reference size
-ENDING = 256  # bytes of each file that enter the fingerprint of a data set
+ENDING = 256  # bytes of each coded file that enter the fingerprint of a data set
+CODED = (".png", ".jpg", ".jpeg", ".webp")
 REFERENCE_SIDE = 500  # long side of the images that MIN_AREA was defined on (PASCAL VOC)
 
 
@@ -61,7 +62,7 @@ class Dataset:
         """Hash over names, sizes and endings of all files; changes when any file does, not when they are copied.
 
         The ending of a PNG holds the checksum of its pixels, that of a JPEG or WebP is coded data: another picture of
-        exactly the same size has another one.
+        exactly the same size has another one. Files of other formats are read as a whole.
         """
         digest = hashlib.sha256(json.dumps([self.classes, self.reference_side]).encode())
         for image, mask in zip(self.images, self.masks, strict=True):
@@ -69,8 +70,8 @@ class Dataset:
                 try:
                     with path.open("rb", buffering=0) as file:
                         size = file.seek(0, os.SEEK_END)
-                        file.seek(max(0, size - ENDING))
-                        digest.update(f"{path.name}:{size};".encode() + file.read(ENDING))
+                        file.seek(max(0, size - ENDING) if path.suffix.lower() in CODED else 0)
+                        digest.update(f"{path.name}:{size};".encode() + file.read())
                 except FileNotFoundError:
                     raise GfssError(f"{path} is in the list of '{self.name}' but the file is missing") from None
         return digest.hexdigest()[:16]
