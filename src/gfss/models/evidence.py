@@ -100,7 +100,8 @@ def _compare(memory: SupportMemory, query: Features) -> Tensor:
     classes: list[Tensor] = []
     for k in range(memory.novel):
         near = [_nearness(rows, memory.object[k][m], memory.rest[k][m]) for m, rows in enumerate(maps)]
-        like = [rows @ memory.average[k][m] for m, rows in enumerate(maps)]
+        # one column, not a vector: ONNX Runtime fuses transposed rows times a vector wrongly
+        like = [(rows @ memory.average[k][m][:, None])[..., 0] for m, rows in enumerate(maps)]
         confused = torch.einsum("c,qcp->qp", memory.confusion[k], answers)
         classes.append(torch.stack([*near, *like, confused], dim=1))
     return torch.stack(classes, dim=1).unflatten(-1, query.size)
