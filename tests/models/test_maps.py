@@ -86,3 +86,17 @@ def test_class_map_names_256_classes() -> None:
     scores = torch.zeros(1, 256, 4, 4)
     scores[:, 255] = 1
     assert (class_map(scores, (9, 9)) == 255).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 7), st.integers(2, 7), st.integers(1, 9), st.integers(1, 6), st.integers(0, 99))
+def test_class_map_of_whole_cells_is_the_full_argmax(h: int, w: int, stride: int, sharpness: int, seed: int) -> None:
+    scores = (sharpness * randn(2, 6, h, w, seed=seed)).softmax(dim=1)
+    size = (stride * (h - 1) + 1, (stride + 1) * (w - 1) + 1)
+    assert torch.equal(class_map(scores, size).long(), full_argmax(scores, size))
+
+
+def test_class_map_of_whole_cells_gives_ties_to_the_first_class() -> None:
+    scores = randn(1, 2, 4, 4)[:, [0, 1, 0, 1]]
+    ours = class_map(scores, (25, 25))
+    assert set(ours.unique().tolist()) == {0, 1}

@@ -44,23 +44,62 @@ def interpolation_weights(length: int, target: int, dtype: torch.dtype, device: 
 def class_map(scores: Tensor, size: tuple[int, int]) -> Tensor:
     """The best class of every pixel: argmax of the upsampled scores, (batch, height, width) uint8.
 
-    Exact, but only classes that can win somewhere are upsampled: inside a cell of four positions an
-    interpolated score lies between the corners' smallest and largest, so a class whose largest corner is
-    below another's smallest corner in every cell never wins.
+    Exact, but only classes that can win are upsampled: inside a cell of four positions an interpolated score
+    lies between the corners' smallest and largest, so a class whose largest corner is below another's smallest
+    corner cannot win there. Where cells are whole pixels wide, most of them have one possible winner and need
+    no interpolation at all.
 
     Args:
         scores: (batch, classes, h, w), at most 256 classes.
         size: height and width of the result.
     """
+    sides = list(zip(scores.shape[-2:], size, strict=True))
+    if all(length > 1 and target > length and (target - 1) % (length - 1) == 0 for length, target in sides):
+        return _cell_by_cell(scores, size)
     return torch.stack([_class_map(image, size) for image in scores])
+
+
+def _cell_by_cell(scores: Tensor, size: tuple[int, int]) -> Tensor:
+    batch, classes, height, width = scores.shape
+    down, across = (size[0] - 1) // (height - 1), (size[1] - 1) // (width - 1)
+    rows = F.pad(scores, (0, 1, 0, 1), mode="replicate").permute(0, 2, 3, 1)  # the last row and column are cells too
+    corners = torch.stack([rows[:, :-1, :-1], rows[:, :-1, 1:], rows[:, 1:, :-1], rows[:, 1:, 1:]]).flatten(1, 3)
+    able = _able(corners.amax(dim=0), corners.amin(dim=0), dim=1)  # (cells, classes)
+    winner = able.to(torch.uint8).argmax(dim=1).to(torch.uint8)[:, None].repeat(1, down * across)
+    number = able.sum(dim=1)
+    open_cells = (number > 1).nonzero()[:, 0]
+    if len(open_cells):
+        order = torch.where(able[open_cells], torch.arange(classes, 0, -1, device=scores.device), 0)
+        rank, label = order.topk(int(number.max()), dim=1)  # candidates of every cell in class order, then rank 0
+        values = corners[:, open_cells].gather(2, label.expand(4, -1, -1))
+        weights = _corner_weights(down, across, scores.dtype, scores.device)
+        label = label.to(torch.uint8)
+        best = values[:, :, 0].T @ weights
+        winning = label[:, :1].repeat(1, down * across)
+        for k in range(1, label.shape[1]):
+            cells = (rank[:, k] > 0).nonzero()[:, 0]
+            score, so_far = values[:, cells, k].T @ weights, best[cells]
+            winning[cells] = torch.where(score > so_far, label[cells, k : k + 1], winning[cells])
+            best[cells] = torch.maximum(score, so_far)
+        winner[open_cells] = winning
+    blocks = winner.view(batch, height, width, down, across).transpose(2, 3)
+    return blocks.reshape(batch, height * down, width * across)[:, : size[0], : size[1]].contiguous()
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def _corner_weights(down: int, across: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Shares of a cell's four corners in each of its pixels, (4, down * across)."""
+    y = (torch.arange(down, dtype=torch.float64) / down)[:, None]
+    x = torch.arange(across, dtype=torch.float64) / across
+    shares = torch.stack([(1 - y) * (1 - x), (1 - y) * x, y * (1 - x), y * x])
+    return shares.flatten(1).to(device=device, dtype=dtype)
 
 
 def _class_map(scores: Tensor, size: tuple[int, int]) -> Tensor:
     cell = (min(2, scores.shape[-2]), min(2, scores.shape[-1]))
-    largest = F.max_pool2d(scores, cell, stride=1)
-    surely_reached = (-F.max_pool2d(-scores, cell, stride=1)).amax(dim=0)
-    able = (largest >= surely_reached - 1e-6 * surely_reached.abs()).flatten(1).any(dim=1)
-    candidates = able.nonzero().squeeze(1)
+    able = _able(F.max_pool2d(scores, cell, stride=1), -F.max_pool2d(-scores, cell, stride=1), dim=0)
+    candidates = able.flatten(1).any(dim=1).nonzero().squeeze(1)
     if len(candidates) == 1:
         return candidates.to(torch.uint8).expand(size[0] * size[1]).reshape(size)
     first, *others = upsample(scores[candidates][None], size)[0]
@@ -69,3 +108,9 @@ def _class_map(scores: Tensor, size: tuple[int, int]) -> Tensor:
         winner.masked_fill_(score > first, label)
         first = torch.maximum(first, score)
     return winner
+
+
+def _able(largest: Tensor, smallest: Tensor, dim: int) -> Tensor:
+    """Which classes (along ``dim``) can win in a cell, given their largest and smallest corner."""
+    surely_reached = smallest.amax(dim=dim, keepdim=True)
+    return largest >= surely_reached - 1e-6 * surely_reached.abs()

@@ -62,7 +62,7 @@ class EpisodicOptions:
     optimiser: Literal["sgd", "adamw"] = "adamw"
     weight_decay: float = 1e-4
     label_stride: int = 8
-    novel_weight: float = 1.5
+    novel_weight: float = 2.0
     seed: int = 0
     held_out: int = 3
 
