@@ -19,7 +19,7 @@ from gfss.data import open_dataset, open_fold
 from gfss.data.catalog import Fold, fold_of_names
 from gfss.data.dataset import Dataset
 from gfss.errors import GfssError
-from gfss.methods import BLIND, Context, build_method
+from gfss.methods import BLIND, Context, build_method, training_shots
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
@@ -186,7 +186,8 @@ class Experiment:
         return Context(self.model, (side, side), NovelFitter(self.novel_options))
 
     def method_folder(self, method: str, shots: int) -> Path:
-        return self.folder / f"{method}-{shots}shot"
+        """Where the part of a method lies that serves a number of shots."""
+        return self.folder / f"{method}-{training_shots(method, shots)}shot"
 
     def method(self, name: str, shots: int, seed: int = 0, trained: bool = True) -> Method:
         """A method, with its trained part unless asked otherwise; what a calibrator stands on is always trained."""

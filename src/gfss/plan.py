@@ -14,6 +14,7 @@ from gfss.evaluation.protocols import ProtocolName
 from gfss.evaluation.records import Record, read_record
 from gfss.experiment import Experiment
 from gfss.files import read_json
+from gfss.methods import training_shots
 from gfss.recipe_options import CALIBRATOR_SUFFIX
 from gfss.recipes import Recipe
 from gfss.training.checkpoint import has_checkpoint
@@ -120,9 +121,12 @@ class Plan:
             _refuse_other_base(experiment, recipe)
         cost = estimate.base(first=fold == recipe.folds[0]) if state == "todo" else Cost(0, 0, 0)
         yield Step("base", fold, (), 0, "paired", 0, recipe.seed, state, cost)
+        planned: set[tuple[str, int]] = set()
         for shots in recipe.shots:
             for name in self._trained(tuple(n for n in recipe.methods if (shots, n) in open_methods)):
-                yield self._training(experiment, fold, name, shots, estimate)
+                if (name, training_shots(name, shots)) not in planned:
+                    planned.add((name, training_shots(name, shots)))
+                    yield self._training(experiment, fold, name, shots, estimate)
             yield from (e for e in evaluations if e.shots == shots)
 
     def _trained(self, methods: tuple[str, ...]) -> list[str]:

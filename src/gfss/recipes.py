@@ -26,7 +26,7 @@ from pydantic import (
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.protocols import ProtocolName
 from gfss.experiment import Experiment
-from gfss.methods import CALIBRATED, TRAINED
+from gfss.methods import CALIBRATED, TRAINED, training_shots
 from gfss.models.calibrator import PRESETS as CALIBRATOR_PRESETS
 from gfss.models.calibrator import CalibratorOptions
 from gfss.models.novel import NovelOptions
@@ -145,7 +145,8 @@ class Recipe(BaseModel):
 
     def training(self, method: str, shots: int) -> EpisodicOptions:
         """Options of stage 2 for a method."""
-        return replace(self.per_method.get(method, self.episodic), shots=shots, seed=self.seed)
+        options = self.per_method.get(method, self.episodic)
+        return replace(options, shots=training_shots(method, shots), seed=self.seed)
 
     def settings(self, method: str, shots: int) -> dict[str, Any]:
         """What a record says of how its method was made; comparable with ``Record.recipe``."""

@@ -18,7 +18,7 @@ from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, ver
 from gfss.evaluation.summary import summarise
 from gfss.experiment import Experiment
 from gfss.files import read_json
-from gfss.methods import BLIND
+from gfss.methods import BLIND, training_shots
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
 from gfss.training import base as base_training
@@ -168,7 +168,7 @@ def train_method_stage(
     """Train a method (or a calibrator on one) for a number of shots; returns the mean of the last losses."""
     if recipe not in EPISODIC_RECIPES:
         raise unknown("recipe", recipe, EPISODIC_RECIPES)
-    options = replace(options or EPISODIC_RECIPES[recipe], shots=shots, seed=seed)
+    options = replace(options or EPISODIC_RECIPES[recipe], shots=training_shots(name, shots), seed=seed)
     if iterations:
         options = replace(options, iterations=iterations)
     if episodes:

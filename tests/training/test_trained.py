@@ -66,3 +66,12 @@ def test_another_feature_size_is_refused(tmp_path: Path) -> None:
     save_method(tmp_path, method("pcn-printed"), CARD, {})
     with pytest.raises(GfssError, match=r"should be \(512, 121\) but is \(512, 81\).*another feature size"):
         load_method(tmp_path, method("pcn-printed", size=(11, 11)), CARD)
+
+
+def test_a_calibrator_serves_other_classes_when_asked_to(tmp_path: Path) -> None:
+    save_method(tmp_path, method(), CARD, {})
+    cats = replace(CARD, classes=("cat",))
+    load_method(tmp_path, ours := method(), cats, other_classes=True)
+    assert ours.trained
+    with pytest.raises(GfssError, match="encoder is tiny, not lite0"):
+        load_method(tmp_path, method(), replace(cats, encoder="lite0"), other_classes=True)

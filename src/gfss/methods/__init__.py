@@ -72,6 +72,15 @@ CALIBRATED = {
     "linear-no-residual": "linear-no-residual",
 }
 
+# the compared systems with a trained part; they average over supports, so one training serves any number of shots
+LEARNED: dict[str, Builder] = {
+    "acastle": lambda context: Acastle(context.model.head),
+    "capl": lambda context: Capl(context.model.head),
+    "denet": lambda context: Denet(context.model.head),
+    "pfenet": lambda context: Pfenet(context.model.head),
+    "pfenet-per-class": lambda context: PfenetPerClass(context.model.head),
+}
+
 TRAINED: dict[str, Builder] = {
     **{
         name: (
@@ -81,12 +90,13 @@ TRAINED: dict[str, Builder] = {
         )
         for name, preset in CALIBRATED.items()
     },
-    "acastle": lambda context: Acastle(context.model.head),
-    "capl": lambda context: Capl(context.model.head),
-    "denet": lambda context: Denet(context.model.head),
-    "pfenet": lambda context: Pfenet(context.model.head),
-    "pfenet-per-class": lambda context: PfenetPerClass(context.model.head),
+    **LEARNED,
 }
+
+
+def training_shots(method: str, shots: int) -> int:
+    """Supports per class in the episodes that a method is trained on, to be examined at ``shots``."""
+    return 1 if method in LEARNED else shots
 
 
 def build_method(name: str, context: Context) -> Method:

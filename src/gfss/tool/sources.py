@@ -63,20 +63,26 @@ def read_training(folder: Path, weights: Path | None = None) -> Network:
     return join_training(_base_folder(folder), method, weights)
 
 
-def join_training(base: Path, method: Path | None, weights: Path | None = None) -> Network:
-    """The network of a base model's folder and a calibrator's."""
+def join_training(
+    base: Path, method: Path | None, weights: Path | None = None, other_classes: bool = False
+) -> Network:
+    """The network of a base model's folder and a calibrator's.
+
+    Args:
+        other_classes: the calibrator may have been trained beside other base classes.
+    """
     model = load_base(base, weights=weights)
-    return Network(model, read_calibrator(method, model) if method else None, NovelOptions())
+    return Network(model, read_calibrator(method, model, other_classes) if method else None, NovelOptions())
 
 
-def read_calibrator(folder: Path, model: BaseModel) -> Calibrator:
+def read_calibrator(folder: Path, model: BaseModel, other_classes: bool = False) -> Calibrator:
     """The calibrator that ``gfss train calibrator`` wrote."""
     name = str(load_checkpoint(folder, "method")[1].get("method"))
     side = model.encoder.map_size(model.card.size)
     method = build_method(name, Context(model, (side, side)))
     if not isinstance(method, Calibrated) or type(method.inner) is not NormalisedScoreFusion:
         raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn")
-    load_method(folder, method, model.card)
+    load_method(folder, method, model.card, other_classes=other_classes)
     return method.calibrator
 
 

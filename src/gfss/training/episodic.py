@@ -95,7 +95,7 @@ class PlayedEpisodes:
         if count is None:
             raise GfssError("fresh episodes are not kept; give a number of episodes")
         sources = self.source.sources if isinstance(self.source, HeldOutSources) else (self.source,)
-        parts = [self.key, *((one.dataset.fingerprint, one.fakes, one.fold) for one in sources), count]
+        parts = [self.key, *((one.dataset.fingerprint, one.fakes, one.fold) for one in sources)]
         names = self.method.calibrator.options.compared
         parts += [self.options.shots, self.options.pairs, self.options.seed, names]
         name = hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
@@ -136,7 +136,8 @@ class PlayedEpisodes:
         return torch.cat([fused, evidence[:, 0]], dim=1)
 
     def _path(self, chunk: int) -> Path:
-        return self.folder / f"{chunk:05d}.npy"
+        size = min(CHUNK, self.count - chunk * CHUNK)
+        return self.folder / (f"{chunk:05d}.npy" if size == CHUNK else f"{chunk:05d}-first{size}.npy")
 
 
 def train_calibrator(

@@ -19,12 +19,16 @@ def save_method(folder: Path, method: Method, base: BaseCard, training: dict[str
     save_checkpoint(folder, method.module.state_dict(), about, "method")
 
 
-def load_method(folder: Path, method: Method, base: BaseCard) -> None:
-    """Give a freshly built method its trained part; refuses one of another method or base model."""
+def load_method(folder: Path, method: Method, base: BaseCard, *, other_classes: bool = False) -> None:
+    """Give a freshly built method its trained part; refuses one of another method or base model.
+
+    Args:
+        other_classes: take one that was trained beside other base classes on the same encoder.
+    """
     tensors, about = load_checkpoint(folder, "method")
     if about.get("method") != method.name:
         raise GfssError(f"{folder} holds method '{about.get('method')}', not '{method.name}'")
-    for key in ("encoder", "encoder_hash", "classes", "size"):
+    for key in ("encoder", "encoder_hash", "size", *(() if other_classes else ("classes",))):
         theirs, value = about["base"].get(key), getattr(base, key)
         value = list(value) if isinstance(value, tuple) else value
         if theirs != value:
