@@ -5,23 +5,16 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from gfss.evaluation.pictures import NOVEL_COLOUR, heat_map, overlay, palette
+from gfss.data.sheet import class_colours
+from gfss.evaluation.pictures import NOVEL_COLOUR, heat_map, marked
 
 
-def test_palette_is_the_voc_one() -> None:
-    expected = {0: (0, 0, 0), 1: (128, 0, 0), 2: (0, 128, 0), 3: (128, 128, 0), 15: (192, 128, 128)}
-    assert {label: palette(label) for label in expected} == expected
-
-
-def test_palette_has_no_doubles() -> None:
-    assert len({palette(i) for i in range(256)}) == 256
-
-
-def test_overlay_shows_novel_classes_in_one_colour() -> None:
-    image = np.full((1, 3, 3), 100, dtype=np.uint8)
-    shown = overlay(image, np.array([[0, 1, 3]]), base=2, strength=1.0)
-    assert tuple(shown[0, 2]) == NOVEL_COLOUR
-    assert tuple(shown[0, 1]) == palette(1)
+def test_novel_classes_share_one_colour_and_background_is_darkened() -> None:
+    image = np.full((1, 4, 3), 100, dtype=np.uint8)
+    shown = marked(image, np.array([[0, 1, 3, 4]]), base=2).astype(float)
+    np.testing.assert_allclose(shown[0, 2], 0.4 * 100 + 0.6 * np.array(NOVEL_COLOUR), atol=1)
+    assert (shown[0, 2] == shown[0, 3]).all()
+    np.testing.assert_allclose(shown[0, 1], 0.4 * 100 + 0.6 * class_colours(2)[1].astype(float), atol=1)
     assert (shown[0, 0] < 100).all()
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
+from gfss.data.sheet import class_colours, overlay
 from gfss.data.transforms import fitted_size, square_image
 from gfss.methods.base import Method
 from gfss.models.maps import class_map, upsample
@@ -71,14 +72,14 @@ def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[
     support_pixels = square_image(source.dataset.image(first), size)
     support_label = support.labels[0].numpy()
     support_size = _fitted(source.dataset.image(first), size)
-    marked = overlay(support_pixels, np.where(support_label > base, support_label, 0), base)
+    example = marked(support_pixels, np.where(support_label > base, support_label, 0), base)
     return TaskView(
-        support=marked[: support_size[0], : support_size[1]],
+        support=example[: support_size[0], : support_size[1]],
         query=crop(pixels),
-        truth=crop(overlay(pixels, source.store.bank.labels([image], table)[0].numpy(), base)),
+        truth=crop(marked(pixels, source.store.bank.labels([image], table)[0].numpy(), base)),
         base_heat=crop(heat_map(pixels, scores[1 : base + 1].amax(dim=0))),
         novel_heat=crop(heat_map(pixels, scores[base + 1 :].amax(dim=0))),
-        predictions={name: crop(overlay(pixels, labels, base)) for name, labels in predictions.items()},
+        predictions={name: crop(marked(pixels, labels, base)) for name, labels in predictions.items()},
     )
 
 
@@ -86,23 +87,13 @@ def _fitted(image: np.ndarray, size: int) -> tuple[int, int]:
     return fitted_size(image.shape[0], image.shape[1], size)
 
 
-def palette(label: int) -> tuple[int, int, int]:
-    """A colour for a label: the bits of the number spread over the three channels, as VOC does it."""
-    channels = [0, 0, 0]
-    for bit in range(8):
-        for channel in range(3):
-            channels[channel] |= ((label >> (3 * bit + channel)) & 1) << (7 - bit)
-    return channels[0], channels[1], channels[2]
-
-
-def overlay(image: np.ndarray, labels: np.ndarray, base: int, strength: float = 0.6) -> np.ndarray:
-    """Labels as colours over a darkened image; novel classes (labels above ``base``) in orange, void grey."""
-    colours = np.array([palette(i) for i in range(256)], dtype=np.float32)
-    colours[base + 1 : 255] = NOVEL_COLOUR
+def marked(image: np.ndarray, labels: np.ndarray, base: int) -> np.ndarray:
+    """Labels as colours over an image, background darkened; novel classes (labels above ``base``) orange, void grey."""
+    colours = class_colours(base)
+    colours[base + 1 : VOID] = NOVEL_COLOUR
     colours[VOID] = 128
-    grey = image.mean(axis=2, keepdims=True).repeat(3, axis=2) * 0.55 + image * 0.25
-    shown = np.where((labels == 0)[..., None], grey, (1 - strength) * image + strength * colours[labels])
-    return shown.clip(0, 255).astype(np.uint8)
+    grey = image.mean(axis=2, keepdims=True) * 0.55 + image * 0.25
+    return overlay(np.where((labels == 0)[..., None], grey, image), labels, colours, strength=0.6)
 
 
 def heat_map(image: np.ndarray, scores: Tensor) -> np.ndarray:

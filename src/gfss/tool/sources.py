@@ -63,9 +63,7 @@ def read_training(folder: Path, weights: Path | None = None) -> Network:
     return join_training(_base_folder(folder), method, weights)
 
 
-def join_training(
-    base: Path, method: Path | None, weights: Path | None = None, other_classes: bool = False
-) -> Network:
+def join_training(base: Path, method: Path | None, weights: Path | None = None, other_classes: bool = False) -> Network:
     """The network of a base model's folder and a calibrator's.
 
     Args:
