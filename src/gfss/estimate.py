@@ -124,7 +124,7 @@ class Estimate:
         calibrated, episodes, disk = self.recipe.calibrator(name) is not None, options.iterations * options.batch, 0.0
         queries = 2 * episodes
         if calibrated and options.episodes is not None:
-            episodes = options.episodes
+            episodes = -(-options.episodes // 3) if options.mixed and shots > 1 else options.episodes
             disk = episodes * 2 * options.pairs * (self.base_classes + 1) * self.positions * 2 / GIGA
         fit = self._fit_work(shots) if calibrated else 0.0
         pixels = PIXEL_SECONDS * self.scale * 16 / options.label_stride**2

@@ -17,8 +17,8 @@ from gfss.training.episodic import EpisodicOptions
 
 # much less than the usual training, on the paper's episodes (no held-out base models): a matter of a minute
 QUICK = {
-    1: EpisodicOptions(iterations=400, episodes=100, held_out=0, novel_weight=2.0),
-    5: EpisodicOptions(iterations=200, episodes=40, held_out=0, novel_weight=2.0),
+    1: EpisodicOptions(iterations=400, episodes=100, held_out=0),
+    5: EpisodicOptions(iterations=300, episodes=100, held_out=0),
 }
 METHODS = ("score", "npf", "nsf", "pcn")
 SHOTS = tuple(QUICK)

@@ -127,3 +127,29 @@ def test_an_untrained_calibrator_is_refused(source: EpisodeSource) -> None:
     calibrated.learn(episode.support)
     with pytest.raises(GfssError, match="method 'pcn' is not trained yet"):
         calibrated.scores(episode.query.features)
+
+
+def test_several_shots_are_mixed_with_the_kept_episodes_of_one(source: EpisodeSource, tmp_path: Path) -> None:
+    train_calibrator(make_calibrated(source), source, OPTIONS, key="key")
+    (one,) = (tmp_path / "cache" / "episodes").iterdir()
+    written = {path: path.stat().st_mtime_ns for path in one.iterdir()}
+    mixed = make_calibrated(source)
+    train_calibrator(mixed, source, replace(OPTIONS, shots=2), key="key")
+    (two,) = set((tmp_path / "cache" / "episodes").iterdir()) - {one}
+    assert {path: path.stat().st_mtime_ns for path in one.iterdir()} == written
+    assert len(list(two.iterdir())) == 1  # a third of five episodes, two per file
+    alone = make_calibrated(source)
+    train_calibrator(alone, source, replace(OPTIONS, shots=2, mixed=False), key="key")
+    assert not same(weights(mixed), weights(alone))
+
+
+def test_longer_runs_reuse_the_episodes_of_shorter_ones(source: EpisodeSource, tmp_path: Path) -> None:
+    train_calibrator(make_calibrated(source), source, replace(OPTIONS, episodes=3), key="key")
+    (folder,) = (tmp_path / "cache" / "episodes").iterdir()
+    first = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert set(first) == {"00000.npy", "00001-first1.npy"}
+    longer, fresh = make_calibrated(source), make_calibrated(source)
+    train_calibrator(longer, source, OPTIONS, key="key")
+    assert (folder / "00000.npy").stat().st_mtime_ns == first["00000.npy"]
+    train_calibrator(fresh, source, OPTIONS, key="another")
+    assert same(weights(longer), weights(fresh))

@@ -8,7 +8,7 @@ paper's way, fresh episodes in every iteration, is ``episodes=None``.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +49,8 @@ class EpisodicOptions:
         label_stride: the loss is taken at every so many pixels.
         novel_weight: pixels of the fake novel class count so many times in a calibrator's loss.
         seed: of episodes and batches.
+        mixed: a calibrator for several shots sees an episode of one shot in every other iteration; kept episodes of
+            one shot are as many as ``episodes``, those of several shots, which cost more, a third of that.
         held_out: train on episodes of so many base models, each without a part of the base classes
             (see :class:`gfss.training.source.HeldOutSources`); 0 uses the base model itself, as the paper does.
     """
@@ -64,6 +66,7 @@ class EpisodicOptions:
     label_stride: int = 8
     novel_weight: float = 2.0
     seed: int = 0
+    mixed: bool = True
     held_out: int = 3
 
     def schedule(self) -> Schedule:
@@ -72,7 +75,7 @@ class EpisodicOptions:
 
 
 PAPER = EpisodicOptions(
-    iterations=10_000, episodes=None, rate=1e-2, optimiser="sgd", label_stride=1, novel_weight=1, held_out=0
+    iterations=10_000, episodes=None, rate=1e-2, optimiser="sgd", label_stride=1, novel_weight=1, mixed=False, held_out=0
 )
 
 
@@ -162,13 +165,18 @@ def train_calibrator(
     if options.episodes is None:
         losses = train_method(method, source, options, folder=folder, resume=resume, workers=workers)
     else:
-        played = PlayedEpisodes(method, source, options, key)
+        turns = [PlayedEpisodes(method, source, part, key) for part in _turns(options)]
         if workers.rank == 0:
-            played.play()
+            for played in turns:
+                played.play()
         workers.wait()
+
+        def of_step(number: int) -> PlayedEpisodes:
+            return turns[number % len(turns)]
+
         losses = train(
             method.calibrator,
-            lambda step: _played_loss(method.calibrator, played, step),
+            lambda step: _played_loss(method.calibrator, of_step(step.number), step),
             options.schedule(),
             seed=options.seed,
             folder=folder,
@@ -176,12 +184,19 @@ def train_calibrator(
             workers=workers,
             name="calibrator",
             describe=lambda number: (
-                "episodes " + ", ".join(str(i) for i, _ in _drawn_pairs(played.count, options, number))
+                "episodes " + ", ".join(str(i) for i, _ in _drawn_pairs(of_step(number).count, options, number))
             ),
         )
     method.calibrator.requires_grad_(False)
     method.trained = True
     return losses
+
+
+def _turns(options: EpisodicOptions) -> list[EpisodicOptions]:
+    """Kinds of kept episodes that iterations take in turn."""
+    if not options.mixed or options.shots == 1 or options.episodes is None:
+        return [options]
+    return [replace(options, episodes=-(-options.episodes // 3)), replace(options, shots=1)]
 
 
 def _drawn_pairs(count: int, options: EpisodicOptions, number: int) -> list[tuple[int, int]]:
