@@ -34,3 +34,10 @@ def test_novel_fitting(tmp_path: Path) -> None:
     assert [(row["supports"], row["chosen"]) for row in rows] == [(1, "dual"), (5, "plain")]
     assert all(row["difference"] < 1e-4 for row in rows)
     assert set(rows[0]["times"]) == {"torch", "plain", "dual"}
+
+
+def test_methods(tmp_path: Path) -> None:
+    names = ["nsf", "pcn", "bcm", "acastle"]
+    rows = run_small("methods.py", tmp_path, "--rounds", "1", "--shots", "1", "--methods", *names)["rows"]
+    assert [row["method"] for row in rows] == names
+    assert all(row["learn_seconds"] > 0 and row["segment_seconds_per_image"] > 0 for row in rows)
