@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from gfss.files import write_json
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.encoders.fuse import fused
+from gfss.models.encoders.fuse import fused, traced
 
 Run = Callable[[Tensor], list[Tensor]]
 LEVELS = ("layer3", "layer4")
@@ -56,6 +56,13 @@ def fused_form(encoder: Encoder, images: Tensor) -> Run:
     return channels_last(fused(encoder), images)
 
 
+def traced_form(encoder: Encoder, images: Tensor) -> Run:
+    network = traced(encoder, images.shape[-1])
+    for _ in range(3):  # the first calls of a traced network are slower
+        network(images)
+    return lambda x: select_levels(network(x), LEVELS)
+
+
 def compiled(encoder: Encoder, images: Tensor) -> Run:
     network = torch.compile(Levels(fused(encoder)))
     network(images.contiguous(memory_format=torch.channels_last))  # compiles here, outside the clock
@@ -80,6 +87,7 @@ FORMS: dict[str, Callable[[Encoder, Tensor], Run]] = {
     "eager": eager,
     "channels_last": channels_last,
     "fused": fused_form,
+    "traced": traced_form,
     "compile": compiled,
     "onnxruntime": onnx,
 }

@@ -59,8 +59,8 @@ def through_the_commands(experiment: Experiment, task: Task, shots: int, folder:
         predicted = square_label(read_mask(masks / f"{data.ids[i]}.png"), size)
         predicted = np.where(predicted == 255, 0, predicted).astype(np.uint8)  # padding, void in the truth
         truth = table[square_label(data.mask(i), size)]
-        both = (torch.from_numpy(part)[None] for part in (predicted, truth))
-        counts.append(image_counts(*both, 1 + len(fold.base) + len(novel)))
+        maps = [torch.from_numpy(part)[None] for part in (predicted, truth)]
+        counts.append(image_counts(maps[0], maps[1], 1 + len(fold.base) + len(novel)))
     for metric in metrics.values():
         metric.update(torch.cat(counts), novel)
     return {key: metric.summary().model_dump() for key, metric in metrics.items()}

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from gfss.data.transforms import to_tensor
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrator import Calibrator
-from gfss.models.encoders.base import Encoder
-from gfss.models.encoders.fuse import fused
+from gfss.models.encoders.fuse import Run, fast_form
 from gfss.models.evidence import SupportMemory, compare
 from gfss.models.fusion import normalised_score_fusion
 from gfss.models.novel import NovelClassifier, NovelOptions, novel_maps
@@ -72,8 +71,8 @@ class Network(nn.Module):
         return self.base.head.classifier.weight.detach()[:, :, 0, 0]
 
     @cached_property
-    def _fast(self) -> Encoder:
-        return fused(self.base.encoder)
+    def _fast(self) -> Run:
+        return fast_form(self.base.encoder, self.size)
 
     @torch.inference_mode()
     def levels(self, square: np.ndarray) -> dict[str, Tensor]:

@@ -29,7 +29,7 @@ from gfss.data.transforms import square_image, square_label, to_tensor
 from gfss.errors import GfssError
 from gfss.files import cache_folder, make_folder, read_json, write_atomically, write_json
 from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.encoders.fuse import fused
+from gfss.models.encoders.fuse import Run, fast_form
 from gfss.progress import Bar, console
 
 SHARD = 256  # images per shard
@@ -102,7 +102,7 @@ def build_bank(
         side = encoder.map_size(size)
         need = sum(len(shards[n]) for n in todo) * (2 * sum(channels.values()) * side**2 + size**2)
         _require_space(folder, need)
-        fast = fused(encoder)
+        fast = fast_form(encoder, size)
         with Bar(
             f"feature bank of {dataset.name}", len(dataset), start=len(dataset) - sum(len(shards[n]) for n in todo)
         ) as bar:
@@ -145,7 +145,7 @@ def _checksums_hold(features: Path) -> bool:
 def _write_shard(
     folder: Path,
     number: int,
-    encoder: Encoder,
+    encoder: Run,
     dataset: Dataset,
     images: range,
     size: int,

@@ -75,7 +75,14 @@ class EpisodicOptions:
 
 
 PAPER = EpisodicOptions(
-    iterations=10_000, episodes=None, rate=1e-2, optimiser="sgd", label_stride=1, novel_weight=1, mixed=False, held_out=0
+    iterations=10_000,
+    episodes=None,
+    rate=1e-2,
+    optimiser="sgd",
+    label_stride=1,
+    novel_weight=1,
+    mixed=False,
+    held_out=0,
 )
 
 

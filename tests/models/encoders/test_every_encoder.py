@@ -9,7 +9,7 @@ from torch import nn
 from gfss.errors import GfssError
 from gfss.models.encoders import NAMES, build_encoder
 from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.encoders.fuse import fused
+from gfss.models.encoders.fuse import fast_form, fused, traced
 
 BUILT_IN = [name for name in NAMES if not name.startswith(("hf:", "resnet101"))]  # 101 differs from 50 in length only
 
@@ -36,6 +36,25 @@ def test_fused_form_gives_the_same_features(name: str) -> None:
     images = torch.rand(2, 3, 65, 49, generator=torch.Generator().manual_seed(0))
     for plain, quick in zip(encoder(images).values(), fast(images).values(), strict=True):
         torch.testing.assert_close(quick / plain.abs().max(), plain / plain.abs().max(), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["lite0", "tiny", "resnet18"])
+@torch.inference_mode()
+def test_traced_form_gives_the_same_features_every_time(name: str) -> None:
+    encoder = random_encoder(name)
+    images = torch.rand(1, 3, 65, 65, generator=torch.Generator().manual_seed(0))
+    fast, again = traced(encoder, 65), traced(encoder, 65)
+    first = fast(images)
+    assert list(first) == list(encoder.channels)
+    for plain, quick in zip(encoder(images).values(), first.values(), strict=True):
+        torch.testing.assert_close(quick / plain.abs().max(), plain / plain.abs().max(), atol=1e-4, rtol=0)
+    for other in (*(fast(images) for _ in range(3)), again(images)):
+        assert all(torch.equal(other[level], first[level]) for level in first)
+
+
+@pytest.mark.parametrize(("name", "is_traced"), [("lite0", True), ("resnet18", False)])
+def test_the_fast_form_is_the_one_that_was_measured(name: str, is_traced: bool) -> None:
+    assert isinstance(fast_form(random_encoder(name), 65), Encoder) != is_traced
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

@@ -22,11 +22,13 @@ class Encoder(nn.Module):
         channels: level name -> number of channels, from fine to coarse. The names are those of the
             paper for every family: ``layer2``, ``layer3``, ``layer4``.
         stride: input pixels per position of the coarsest level.
+        traced_is_faster: on a CPU, see :mod:`gfss.models.encoders.fuse`.
     """
 
     name: str = ""
     channels: dict[str, int]
     stride: int
+    traced_is_faster: bool = False
     mean: Tensor
     std: Tensor
 

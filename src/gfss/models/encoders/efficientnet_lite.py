@@ -87,6 +87,8 @@ class EfficientNetLite(Encoder):
         output_stride: 16 (the last stages are dilated) or 32 (as for classification).
     """
 
+    traced_is_faster = True  # the many small convolutions and ReLU6 are joined
+
     def __init__(self, variant: str = "lite0", output_stride: int = 16) -> None:
         super().__init__(mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
         if variant not in DEPTH:
