@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from tests.conftest import REPOSITORY
 from tests.tiny_recipe import tiny_content
 
 import gfss.runner
@@ -64,6 +69,21 @@ def test_what_is_done_is_not_done_again(data: Path, finished: Path) -> None:
     (cost,) = read_costs(next((finished / "results").rglob("costs.csv")))
     assert (cost.method, cost.resumed) == ("pcn", False)
     assert cost.seconds > 0
+
+
+def test_two_processes_write_the_record_of_one(data: Path, finished: Path, tmp_path: Path) -> None:
+    content = tiny_content(data, methods=["nsf", "pcn", "npf"], protocols={"paired": 5})
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(content))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "gfss"]
+    command = [*launcher, "run", str(recipe), "--runs", str(finished / "runs"), "--out", str(tmp_path / "two")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    run_plan(Plan(make_recipe(content), finished / "runs", tmp_path / "one"))
+    first, second = ([read_record(path) for path in find_records([tmp_path / name])] for name in ("one", "two"))
+    assert [record.method for record in first] == ["npf", "nsf", "pcn"]
+    assert all(same_result(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_only_the_missing_method_is_evaluated(data: Path, finished: Path) -> None:

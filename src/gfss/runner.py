@@ -1,11 +1,10 @@
 """Doing the steps of a plan; interrupted anywhere, the same call continues.
 
-Processes started together by ``torchrun`` do the training steps only; one process alone evaluates afterwards.
+Processes started together by ``torchrun`` train as one and share the tasks of an evaluation; the first one writes.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
@@ -17,6 +16,7 @@ from gfss.plan import Plan, Step
 from gfss.requirements import missing
 from gfss.stages import evaluate_stage, train_base_stage, train_method_stage
 from gfss.training.checkpoint import has_checkpoint
+from gfss.training.parallel import is_first
 
 
 def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> int:
@@ -25,8 +25,7 @@ def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> int
     Args:
         say: is told each step before it starts.
     """
-    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
-    steps = [step for step in plan.todo if alone or step.kind != "evaluate"]
+    steps = plan.todo
     if steps and (sentence := missing(plan.recipe.data, plan.recipe.encoder, plan.root, plan.weights)):
         raise GfssError(sentence)
     fold, experiment = -1, None
@@ -45,7 +44,10 @@ def _do(plan: Plan, step: Step, experiment: Experiment) -> None:
         _train(plan, step, experiment)
     else:
         for record in evaluate_stage(experiment, step.methods, step.shots, step.protocol, step.tasks, step.seed):
-            write_record(plan.record_path(step.fold, record.method, step.shots, step.protocol, step.seed), record)
+            if is_first():
+                path = plan.record_path(step.fold, record.method, step.shots, step.protocol, step.seed)
+                write_record(path, record)
+        _wait_for_others()
 
 
 def _train(plan: Plan, step: Step, experiment: Experiment) -> None:
@@ -63,7 +65,7 @@ def _train(plan: Plan, step: Step, experiment: Experiment) -> None:
         resumed=resumed,
         cpu=versions()["cpu"],
     )
-    if os.environ.get("RANK", "0") == "0":
+    if is_first():
         add_cost(plan.record_path(step.fold, name, step.shots, "paired", 0).parent / "costs.csv", cost)
     _wait_for_others()
 

@@ -7,6 +7,8 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +29,7 @@ from gfss.training.base import BaseOptions, base_miou, train_base
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.episodic import EpisodicOptions, train_calibrator, train_method
 from gfss.training.loop import finish
-from gfss.training.parallel import start_workers
+from gfss.training.parallel import Workers, start_workers, started_processes
 from gfss.training.source import HeldOutSources
 from gfss.training.trained import save_method
 
@@ -210,7 +212,7 @@ def evaluate_stage(
     seed: int = 0,
     supports_from: str = "val",
 ) -> list[Record]:
-    """Examine methods on the same tasks; one record each.
+    """Examine methods on the same tasks; one record each, the same whether one process works or several.
 
     Args:
         supports_from: split of the support images, ``val`` or (in the joint protocol) ``train``.
@@ -228,7 +230,10 @@ def evaluate_stage(
         supports = experiment.blind_source("train") if blind else experiment.train_source
     drawn = draw_tasks(source, protocol, shots, tasks, seed, supports)
     prepared = time.perf_counter() - start
-    results = examine(methods, source, drawn, len(drawn), supports)
+    workers = start_workers() if started_processes() > 1 else Workers()
+    share = drawn[workers.rank :: workers.world]
+    parts = workers.gather(examine(methods, source, share, len(share), supports))
+    results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
     total = time.perf_counter() - start
     ids = (supports or source).dataset.ids
     support_ids = [[ids[i] for group in task.supports for i in group] for task in drawn]

@@ -38,11 +38,14 @@ def evaluate(
 ) -> None:
     """Run methods over the tasks of a protocol; print their figures and write one JSON record each.
 
+    Processes started together by torchrun share the tasks; the record is the same.
+
     Number of tasks if it is 0: 1,000 paired ones, or 5 support draws of the joint protocol.
     """
     from gfss.evaluation.protocols import ProtocolName
     from gfss.evaluation.records import write_record
     from gfss.stages import evaluate_stage, record_path
+    from gfss.training.parallel import is_first
 
     if protocol not in ("paired", "joint"):
         raise unknown("protocol", protocol, ("paired", "joint"))
@@ -57,6 +60,8 @@ def evaluate(
         raise GfssError(f"{out} can hold one record only, but {len(names)} methods are named; give a folder")
     count = tasks or (1000 if protocol == "paired" else 5)
     records = evaluate_stage(experiment, names, shots, cast(ProtocolName, protocol), count, seed, supports)
+    if not is_first():
+        return
     for record in records:
         for metric, figures in record.figures.items():
             values = "  ".join(

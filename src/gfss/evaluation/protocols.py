@@ -39,6 +39,13 @@ class Result:
     metrics: dict[str, Metric]
     seconds: dict[str, float] = field(default_factory=lambda: {"learn": 0.0, "segment": 0.0, "count": 0.0})
 
+    def __add__(self, other: Result) -> Result:
+        """The outcome over the tasks of both."""
+        return Result(
+            {key: metric + other.metrics[key] for key, metric in self.metrics.items()},
+            {part: seconds + other.seconds[part] for part, seconds in self.seconds.items()},
+        )
+
 
 def draw_tasks(
     source: EpisodeSource,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,14 @@ class Workers:
         if self.world > 1:
             dist.barrier()
 
+    def gather(self, value: T) -> list[T]:
+        """The values of all processes, in their order."""
+        if self.world == 1:
+            return [value]
+        values: list[T | None] = [None] * self.world
+        dist.all_gather_object(values, value)
+        return cast(list[T], values)
+
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Add up the gradients of all processes in one exchange."""
         if self.world == 1:
@@ -42,11 +54,21 @@ class Workers:
             parameter.grad = part.view_as(parameter)
 
 
+def started_processes() -> int:
+    """How many processes ``torchrun`` started together; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes and prints."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def start_workers() -> Workers:
     """Join the other processes if ``torchrun`` started this one (Fabric sets up device and back end)."""
     from lightning_fabric import Fabric  # slow to import, and only needed for training
 
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = started_processes()
     if world == 1:
         return Workers(device=Fabric(accelerator="auto", devices=1).device)
     fabric = Fabric(accelerator="auto", devices=int(os.environ.get("LOCAL_WORLD_SIZE", world)), strategy="ddp")
