@@ -6,10 +6,11 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.tiny_recipe import fake_record, tiny_content
 
-from gfss.evaluation.charts import balance_chart
+from gfss.evaluation.charts import LETTER, LINE_HEIGHT, balance_chart, label_places
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.records import write_record
 from gfss.evaluation.report import is_results, write_report
@@ -99,3 +100,15 @@ def test_the_chart_places_methods_by_base_and_novel() -> None:
     assert x1 < x2
     assert y1 < y2  # up is a smaller number
     assert "a&lt;b" in chart
+
+
+def test_labels_of_the_chart_cover_neither_points_nor_each_other() -> None:
+    rng = np.random.default_rng(0)
+    points = {f"method {i}": (float(x), float(y)) for i, (x, y) in enumerate(rng.uniform(200, 260, (8, 2)))}
+    places = label_places(points)
+    assert list(places.keys() - points.keys()) == []
+    boxes = [(left, left + LETTER * len(name), height) for name, (left, height) in places.items()]
+    for number, (left, right, height) in enumerate(boxes):
+        for start, end, other in boxes[:number]:
+            assert abs(height - other) >= LINE_HEIGHT or left >= end or start >= right
+        assert all(abs(height - y) >= LINE_HEIGHT or x < left or x > right for x, y in points.values())

@@ -8,6 +8,8 @@ from html import escape
 WIDTH, HEIGHT, MARGIN = 560, 400, 44
 LEVELS = (20, 30, 40, 50, 60, 70)  # harmonic means whose lines are drawn
 LINE_STEPS = 40
+LETTER, LINE_HEIGHT = 7.0, 12  # size of a label's letters
+RADIUS, GAP = 7, 10  # of a point, and from it to its label
 
 Place = Callable[[float, float], tuple[float, float]]
 """Base and novel IoU as a point of the drawing."""
@@ -28,16 +30,36 @@ def balance_chart(points: Mapping[str, tuple[float, float]], highlight: str = "p
 
     parts = [_line(level, top, place) for level in LEVELS if level < top]
     parts += _axes(top, place)
-    for name, (base, novel) in points.items():
-        x, y = place(base, novel)
+    places = {name: place(*point) for name, point in points.items()}
+    labels = label_places(places)
+    for name, (x, y) in places.items():
         main = name == highlight
-        colour, radius, weight = ("var(--new)", 7, 700) if main else ("var(--known)", 5, 400)
+        colour, radius, weight = ("var(--new)", RADIUS, 700) if main else ("var(--known)", 5, 400)
         parts.append(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='{radius}' fill='{colour}'/>")
-        side = "end' dx='-10" if x > WIDTH - 2.5 * MARGIN else "start' dx='10"
-        parts.append(
-            f"<text x='{x:.1f}' y='{y:.1f}' dy='4' text-anchor='{side}' font-weight='{weight}'>{escape(name)}</text>"
-        )
+        left, height = labels[name]
+        parts.append(f"<text x='{left:.1f}' y='{height + 4:.1f}' font-weight='{weight}'>{escape(name)}</text>")
     return f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' style='max-width:{WIDTH}px;width:100%' role=img>{''.join(parts)}</svg>"
+
+
+def label_places(points: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """Left end and height of a label for every point: beside it where there is room, else a little higher or lower."""
+    taken = [(x - RADIUS, x + RADIUS, y) for x, y in points.values()]  # left, right, height
+    labels: dict[str, tuple[float, float]] = {}
+    for name, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
+        width = LETTER * len(name)
+        sides = [left for left in (x + GAP, x - GAP - width) if left >= 0 and left + width <= WIDTH - MARGIN]
+        left, height = next(
+            (left, y + shift)
+            for shift in sorted(range(-HEIGHT, HEIGHT, 2), key=abs)
+            for left in sides or [x - GAP - width]
+            if all(
+                abs(y + shift - other) >= LINE_HEIGHT or left >= end or start >= left + width
+                for start, end, other in taken
+            )
+        )
+        taken.append((left, left + width, height))
+        labels[name] = (left, height)
+    return labels
 
 
 def _line(level: float, top: float, place: Place) -> str:
