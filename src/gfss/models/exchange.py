@@ -10,6 +10,8 @@ classes stays free and their order does not matter:
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -133,10 +135,14 @@ def novel_inputs(fused: Tensor, novel: int, evidence: Tensor, nearness: int) -> 
 
 
 def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
-    """Logarithms of the log-odds rule's scores (see :func:`gfss.models.rules.log_odds`), not normalised."""
+    """Logarithms of the log-odds rule's scores (see :func:`gfss.models.rules.log_odds`), not normalised.
+
+    Calibrators learn on one novel class at a time. Where there are several, each is rarer: they share the odds of one.
+    """
     known = fused.shape[1] - novel
     old = fused[:, :known].clamp_min(LOG_FLOOR).log()
-    return torch.cat([old, old[:, :1] + fused[:, known:].clamp(SURE, 1 - SURE).logit()], dim=1)
+    odds = fused[:, known:].clamp(SURE, 1 - SURE).logit() - math.log(novel)
+    return torch.cat([old, old[:, :1] + odds], dim=1)
 
 
 def strongest_novel(values: Tensor, scores: Tensor) -> Tensor:
