@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from gfss.models.encoders.base import select_levels
 from gfss.models.maps import upsample
 
 BINS = (1, 2, 3, 6)
+AREAS = tuple(bins * bins for bins in BINS)
 
 
 @dataclass(frozen=True)
@@ -161,10 +163,12 @@ class PyramidHead(nn.Module):
                 f"these features have {entering.shape[1]} channels, the pyramid head was made for "
                 f"{self.feature_mean.shape[1]} ({self.channels}); use the encoder it was trained with"
             )
-        entering = ((entering - self.feature_mean) / self.feature_std).contiguous(memory_format=torch.channels_last)
+        entering = torch.addcmul(-self.feature_mean / self.feature_std, entering, 1 / self.feature_std)
         size = (entering.shape[-2], entering.shape[-1])
+        means = (entering.flatten(2) @ pooling_weights(size, entering.dtype, entering.device)).split(AREAS, dim=2)
         pooled = tuple(
-            branch(F.adaptive_avg_pool2d(entering, bins)) for bins, branch in zip(BINS, self.branches, strict=True)
+            branch(mean.unflatten(2, (bins, bins)))
+            for bins, mean, branch in zip(BINS, means, self.branches, strict=True)
         )
         bottleneck = self.bottleneck(self._mixed(entering, pooled, size))
         base = self.classifier(self.dropout(bottleneck))
@@ -175,12 +179,32 @@ class PyramidHead(nn.Module):
     def _mixed(self, entering: Tensor, pooled: Sequence[Tensor], size: tuple[int, int]) -> Tensor:
         """The first convolution over levels and upsampled branches.
 
-        A 1x1 convolution and upsampling commute, so the branches go through it at their own resolution.
+        A 1x1 convolution and upsampling commute, so the branches go through it at their own resolution, and all of
+        them are upsampled by one product.
         """
         if self.mix.kernel_size != (1, 1):
             return self.mix(torch.cat([entering, *(upsample(branch, size) for branch in pooled)], dim=1))
-        own, *others = self.mix.weight.split([entering.shape[1], *(branch.shape[1] for branch in pooled)], dim=1)
-        mixed = F.conv2d(entering, own)
-        for branch, weight in zip(pooled, others, strict=True):
-            mixed = mixed + upsample(F.conv2d(branch, weight), size)
-        return mixed
+        widths = [entering.shape[1], *(branch.shape[1] for branch in pooled)]
+        own, *others = self.mix.weight[:, :, 0, 0].split(widths, dim=1)
+        small = torch.cat([rows @ branch.flatten(2) for rows, branch in zip(others, pooled, strict=True)], dim=2)
+        shared = small @ upsampling_weights(size, entering.dtype, entering.device)
+        mixed = torch.baddbmm(shared, own.expand(len(entering), -1, -1), entering.flatten(2)).unflatten(2, size)
+        return mixed.contiguous(memory_format=torch.channels_last)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a cached tensor of inference mode could never take part in training
+def pooling_weights(size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Average pooling to all bins of the pyramid as one matrix, (h w, sum of bins squared)."""
+    each = torch.eye(size[0] * size[1], dtype=torch.float64).view(-1, 1, *size)
+    return torch.cat([F.adaptive_avg_pool2d(each, bins).flatten(1) for bins in BINS], dim=1).to(device, dtype)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def upsampling_weights(size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Bilinear upsampling from all bins of the pyramid as one matrix, (sum of bins squared, h w)."""
+    each = (
+        torch.eye(area, dtype=torch.float64).view(area, 1, bins, bins) for bins, area in zip(BINS, AREAS, strict=True)
+    )
+    return torch.cat([upsample(maps, size).flatten(1) for maps in each]).to(device, dtype)
