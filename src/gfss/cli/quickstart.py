@@ -18,7 +18,7 @@ def quickstart(
         "quickstart"
     ),
     fold: o.FoldNumber = 0,
-    tasks: Annotated[int, typer.Option(help="Tasks per row of the table.")] = 30,
+    tasks: Annotated[int, typer.Option(help="Tasks per row of the table.")] = 20,
     threads: o.Threads = 0,
 ) -> None:
     """Train on generated scenes, teach new classes from one and five images, compare the methods, write a report.

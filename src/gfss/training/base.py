@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -29,6 +29,7 @@ from gfss.training.loop import Schedule, Step, finish, train
 from gfss.training.parallel import Workers
 
 STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features
+KEPT_BYTES = 200_000_000  # decoded images that are kept in memory while an encoder is trained
 
 
 @dataclass(frozen=True)
@@ -198,13 +199,16 @@ def train_base(
             levels = encoder.levels_from(options.frozen_until, levels[options.frozen_until])
         return head(levels).base, labels
 
+    read = _reader(dataset)
+
     def from_images(chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
         pixels: list[np.ndarray] = []
         labels: list[np.ndarray] = []
         for i, (across, down, *colours) in zip(chosen, varied.tolist(), strict=True):
             steps = (slice(None, None, -1 if down else 1), slice(None, None, -1 if across else 1))
-            pixels.append(square_image(dataset.image(i)[steps][..., colours], size))
-            labels.append(table[square_label(dataset.mask(i)[steps], size)][::stride, ::stride])
+            image, mask = read(i)
+            pixels.append(square_image(image[steps][..., colours], size))
+            labels.append(table[square_label(mask[steps], size)][::stride, ::stride])
         return model(to_tensor(np.stack(pixels))).base, torch.from_numpy(np.stack(labels))
 
     frozen_bank = None if options.train_encoder else bank
@@ -244,6 +248,24 @@ def train_base(
         save_base(folder, model)
         finish(folder)
     return model
+
+
+def _reader(dataset: Dataset) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
+    """Reads image and mask by number; those of a small data set are kept, since decoding costs a tenth of a step."""
+    kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    room = KEPT_BYTES
+
+    def read(i: int) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal room
+        if i in kept:
+            return kept[i]
+        both = dataset.image(i), dataset.mask(i)
+        room -= both[0].nbytes + both[1].nbytes
+        if room > 0:
+            kept[i] = both
+        return both
+
+    return read
 
 
 def save_base(folder: Path, model: BaseModel) -> None:
