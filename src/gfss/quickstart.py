@@ -18,7 +18,7 @@ from gfss.training.episodic import EpisodicOptions
 # much less than the usual training, on the paper's episodes (no held-out base models): a matter of a minute
 QUICK = {
     1: EpisodicOptions(iterations=400, episodes=100, held_out=0),
-    5: EpisodicOptions(iterations=200, episodes=60, held_out=0),
+    5: EpisodicOptions(iterations=400, episodes=100, held_out=0),
 }
 METHODS = ("score", "npf", "nsf", "pcn")
 SHOTS = tuple(QUICK)

@@ -127,7 +127,7 @@ def slow_exchange(
         rivals = [fused[known + k, y, x] for k in range(novel)]
         heard = label - known if label >= known else rivals.index(max(rivals))
         score = math.log(max(fused[label if label < known else 0, y, x], 1e-4))
-        score += log_ratio(fused[label, y, x]) - math.log(novel) if label >= known else 0.0
+        score += log_ratio(fused[label, y, x]) - math.log(novel) / 2 if label >= known else 0.0
         total = weights["head.weight"][0, -1, 0, 0] * score
         for unit in range(HIDDEN):
             own = sum(w * v for w, v in zip(weights["own.weight"][unit, :, 0, 0], values, strict=True))
@@ -194,11 +194,13 @@ def test_log_odds_scores_are_the_logarithms_of_the_rule() -> None:
     torch.testing.assert_close(log_odds_scores(fused, 1).softmax(dim=1), log_odds(fused, 1), rtol=0, atol=1e-12)
 
 
-def test_several_novel_classes_share_the_odds_of_one() -> None:
+def test_each_of_several_novel_classes_is_rarer_than_one() -> None:
     one = make_scores(BASE, 1, SIZE)
-    several = torch.cat([one, one[:, -1:], one[:, -1:]], dim=1)
-    together = log_odds_scores(several, 3)[:, -3:].exp().sum(dim=1)
-    torch.testing.assert_close(together, log_odds_scores(one, 1)[:, -1].exp(), rtol=1e-12, atol=0)
+    four = torch.cat([one, *(one[:, -1:] for _ in range(3))], dim=1)
+    lowered = log_odds_scores(four, 4)[:, -4:].exp()
+    torch.testing.assert_close(
+        2 * lowered, log_odds_scores(one, 1)[:, -1:].exp().expand_as(lowered), rtol=1e-12, atol=0
+    )
 
 
 @settings(max_examples=25, deadline=None)
