@@ -88,12 +88,15 @@ def _fitted(image: np.ndarray, size: int) -> tuple[int, int]:
 
 
 def marked(image: np.ndarray, labels: np.ndarray, base: int) -> np.ndarray:
-    """Labels as colours over an image, background darkened; novel classes (labels above ``base``) orange, void grey."""
+    """Labels as colours over a grey image: novel classes (labels above ``base``) bright orange, base classes pale."""
     colours = class_colours(base)
+    colours[1 : base + 1, 0] //= 3  # less red, so that none looks like the novel colour
     colours[base + 1 : VOID] = NOVEL_COLOUR
     colours[VOID] = 128
-    grey = image.mean(axis=2, keepdims=True) * 0.55 + image * 0.25
-    return overlay(np.where((labels == 0)[..., None], grey, image), labels, colours, strength=0.6)
+    grey = np.broadcast_to(image.mean(axis=2, keepdims=True), image.shape) * 0.7
+    pale = overlay(grey, labels, colours, strength=0.45)
+    novel = ((labels > base) & (labels != VOID))[..., None]
+    return np.where(novel, overlay(grey, labels, colours, strength=0.8), pale)
 
 
 def heat_map(image: np.ndarray, scores: Tensor) -> np.ndarray:

@@ -137,8 +137,8 @@ def novel_inputs(fused: Tensor, novel: int, evidence: Tensor, nearness: int) -> 
 def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
     """Logarithms of the log-odds rule's scores (see :func:`gfss.models.rules.log_odds`), not normalised.
 
-    Calibrators learn on one novel class at a time. Where there are n, each is rarer: its odds are divided by the root of
-    n, which on held-out base classes was better than n or nothing.
+    Calibrators learn on one novel class at a time. Where there are n, each is rarer: its odds are divided by the
+    root of n, which on held-out base classes was better than n or nothing.
     """
     known = fused.shape[1] - novel
     old = fused[:, :known].clamp_min(LOG_FLOOR).log()
