@@ -9,9 +9,10 @@ from tests.training.tiny import CLASSES, SIZE, write_images
 from gfss.errors import GfssError
 from gfss.evaluation.protocols import ProtocolName
 from gfss.evaluation.records import Record, read_record, same_result, write_record
+from gfss.examination import base_record, evaluate_stage, record_path
 from gfss.experiment import Experiment
 from gfss.models.novel import NovelOptions
-from gfss.stages import BASE_RECIPES, base_record, evaluate_stage, record_path, train_base_stage, train_method_stage
+from gfss.stages import BASE_RECIPES, train_base_stage, train_method_stage
 from gfss.training.base import BaseOptions
 from gfss.training.checkpoint import has_checkpoint, load_checkpoint
 from gfss.training.episodic import EpisodicOptions

@@ -8,10 +8,11 @@ from gfss.data.episodes import task
 from gfss.evaluation.html import Page
 from gfss.evaluation.pictures import view_task
 from gfss.evaluation.records import Record, find_records, read_record, write_record
+from gfss.examination import evaluate_stage, record_path
 from gfss.experiment import Experiment
 from gfss.methods.fitted import NormalisedScoreFusion
 from gfss.progress import console
-from gfss.stages import evaluate_stage, record_path, train_base_stage, train_method_stage
+from gfss.stages import train_base_stage, train_method_stage
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.episodic import EpisodicOptions
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from gfss.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.records import peak_memory_mb, versions, write_record
+from gfss.examination import evaluate_stage
 from gfss.experiment import Experiment
 from gfss.plan import Plan, Step
 from gfss.requirements import missing
-from gfss.stages import evaluate_stage, train_base_stage, train_method_stage
+from gfss.stages import train_base_stage, train_method_stage
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.parallel import is_first
 

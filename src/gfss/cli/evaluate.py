@@ -44,7 +44,7 @@ def evaluate(
     """
     from gfss.evaluation.protocols import ProtocolName
     from gfss.evaluation.records import write_record
-    from gfss.stages import evaluate_stage, record_path
+    from gfss.examination import evaluate_stage, record_path
     from gfss.training.parallel import is_first
 
     if protocol not in ("paired", "joint"):

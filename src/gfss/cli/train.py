@@ -38,7 +38,8 @@ def base(
 ) -> None:
     """Stage 1: train pyramid head and base classifier, then print the base mIoU on the val images."""
     from gfss.evaluation.records import write_record
-    from gfss.stages import base_record, record_path, train_base_stage
+    from gfss.examination import base_record, record_path
+    from gfss.stages import train_base_stage
 
     o.use_threads(threads)
     experiment = o.open_experiment(

@@ -1,0 +1,142 @@
+"""Examination of an experiment: its methods on the tasks of a protocol, its base model on val; one record each."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any, cast
+
+from gfss.errors import GfssError, unknown
+from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
+from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, versions
+from gfss.evaluation.summary import summarise
+from gfss.experiment import Experiment
+from gfss.files import read_json
+from gfss.methods import BLIND
+from gfss.methods.base import Method
+from gfss.training.base import base_miou
+from gfss.training.parallel import Workers, start_workers, started_processes
+
+
+def evaluate_stage(
+    experiment: Experiment,
+    names: Sequence[str],
+    shots: int,
+    protocol: ProtocolName = "paired",
+    tasks: int = 1000,
+    seed: int = 0,
+    supports_from: str = "val",
+) -> list[Record]:
+    """Examine methods on the same tasks; one record each, the same whether one process works or several.
+
+    Args:
+        supports_from: split of the support images, ``val`` or (in the joint protocol) ``train``.
+    """
+    if supports_from not in ("val", "train"):
+        raise unknown("split", supports_from, ("val", "train"))
+    if supports_from == "train" and protocol != "joint":
+        raise GfssError("supports come from the train list only in the joint protocol; leave --supports out")
+    start = time.perf_counter()
+    methods = [experiment.method(name, shots) for name in names]
+    blind = all(name in BLIND for name in names)
+    source = experiment.blind_source() if blind else experiment.val_source
+    supports = None
+    if supports_from == "train":
+        supports = experiment.blind_source("train") if blind else experiment.train_source
+    drawn = draw_tasks(source, protocol, shots, tasks, seed, supports)
+    prepared = time.perf_counter() - start
+    workers = start_workers() if started_processes() > 1 else Workers()
+    share = drawn[workers.rank :: workers.world]
+    parts = workers.gather(examine(methods, source, share, len(share), supports))
+    results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
+    total = time.perf_counter() - start
+    ids = (supports or source).dataset.ids
+    support_ids = [[ids[i] for group in task.supports for i in group] for task in drawn]
+    names_of = experiment.val_set.classes
+    recipe: dict[str, Any] = {"size": experiment.size}
+    if supports_from != "val":
+        recipe["supports"] = supports_from
+    if not blind:
+        recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
+    return [
+        Record(
+            data=experiment.name,
+            fold=_fold_name(experiment),
+            shots=shots,
+            encoder=experiment.encoder,
+            method=method.name,
+            protocol=protocol,
+            tasks=len(drawn),
+            seed=seed,
+            recipe=json.loads(json.dumps(recipe | _training_of(experiment, method, shots))),
+            base_classes=[names_of[c - 1] for c in experiment.classes.base],
+            novel_classes=[names_of[c - 1] for c in experiment.classes.novel],
+            supports=support_ids,
+            figures={cast(MetricName, key): m.summary() for key, m in results[method.name].metrics.items()},
+            run=Run(
+                seconds={**results[method.name].seconds, "prepare": prepared, "all methods": total},
+                peak_memory_mb=peak_memory_mb(),
+                versions=versions(),
+            ),
+        )
+        for method in methods
+    ]
+
+
+def base_record(experiment: Experiment) -> Record:
+    """The base classifier alone on every val image, as a record with 0 shots (accumulated IoU, novel pixels void)."""
+    start = time.perf_counter()
+    iou = base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
+    card = experiment.model.card
+    unseen = dict.fromkeys(card.novel)
+    figures = summarise({name: iou[name] for name in card.classes}, unseen, iou["background"])
+    return Record(
+        data=experiment.name,
+        fold=_fold_name(experiment),
+        shots=0,
+        encoder=experiment.encoder,
+        method="base",
+        protocol="joint",
+        tasks=1,
+        seed=int(card.training.get("seed", 0)),
+        recipe=json.loads(json.dumps({"size": experiment.size, "base": card.training})),
+        base_classes=list(card.classes),
+        novel_classes=list(card.novel),
+        supports=[[]],
+        figures={"accumulated": figures},
+        run=Run(
+            seconds={"evaluate": time.perf_counter() - start},
+            peak_memory_mb=peak_memory_mb(),
+            versions=versions(),
+        ),
+    )
+
+
+def record_path(folder: Path, record: Record, tag: str = "") -> Path:
+    """Where a record goes below a folder of results.
+
+    Args:
+        tag: of the experiment.
+    """
+    name = f"{record.method}-{record.shots}shot-{record.protocol}-seed{record.seed}.json"
+    system = f"{record.data}-{record.encoder}"
+    return folder / (f"{system}-{tag}" if tag else system) / f"fold{record.fold}" / name
+
+
+def _training_of(experiment: Experiment, method: Method, shots: int) -> dict[str, Any]:
+    """How a trained method was trained, from its checkpoint."""
+    if method.module is None:
+        return {}
+    about = read_json(experiment.method_folder(method.name, shots) / "method.json")
+    return {"training": about["training"]}
+
+
+def _fold_name(experiment: Experiment) -> int | str:
+    if experiment.novel:
+        return ",".join(experiment.novel)
+    return "all" if experiment.fold is None else experiment.fold
