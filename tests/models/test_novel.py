@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from gfss.errors import GfssError
 from gfss.models import novel
+from gfss.models.descent import patch_gram
 from gfss.models.novel import (
     NovelClassifier,
     NovelOptions,
@@ -18,7 +19,6 @@ from gfss.models.novel import (
     class_weights,
     fit_novel,
     novel_maps,
-    patch_gram,
     support_labels,
 )
 from gfss.models.pspnet import Features

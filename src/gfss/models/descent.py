@@ -1,0 +1,191 @@
+"""Two exact ways to run the same gradient descent on conv3x3 -> ReLU -> conv1x1, many heads at once.
+
+* plain: convolve, differentiate, step;
+* dual: the first layer starts at W_0 and every gradient is U^T G, where U (positions x 9 channels) holds the
+  3x3 patches. So W_t = a_t W_0 + U^T C_t, and the hidden maps are Z_t = a_t U W_0 + (U U^T) C_t: one
+  product with a positions x positions matrix per step instead of two with 9 x channels columns. What is left of a step
+  is small, so its gradient is written out by hand.
+
+Weights are lists of four tensors: first layer, its bias, second layer, its bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gfss.data.catalog import VOID
+from gfss.models.maps import interpolation_weights, upsample
+
+KERNEL = 9  # positions of a 3x3 patch
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Stochastic gradient descent on whole support sets: steps, learning rate, momentum, weight decay."""
+
+    steps: int
+    rate: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def move(self, value: Tensor, speed: Tensor, grad: Tensor) -> None:
+        """One step, in place."""
+        if not self.momentum and not self.weight_decay:
+            value.sub_(grad, alpha=self.rate)
+            return
+        speed.mul_(self.momentum).add_(grad)
+        if self.weight_decay:
+            speed.add_(value, alpha=self.weight_decay)
+        value.sub_(speed, alpha=self.rate)
+
+
+def fit_plain(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tensor], descent: Descent) -> list[Tensor]:
+    """Gradient descent as written: convolution, loss, gradient, step.
+
+    Args:
+        maps: (episodes, supports, channels, h, w).
+        labels: (episodes, supports, height, width).
+        weights: of the classes in the loss, (episodes, classes).
+        start: initial weights of every head.
+    """
+    episodes = len(maps)
+    values = [value.expand(episodes, *value.shape).clone() for value in start]
+    speeds = [torch.zeros_like(value) for value in values]
+    for _ in range(descent.steps):
+        first, first_bias, second, second_bias = leaves = [value.detach().requires_grad_() for value in values]
+        logits = torch.stack(
+            [
+                F.conv2d(
+                    F.relu(F.conv2d(maps[e], first[e], first_bias[e], padding=1)),
+                    second[e][..., None, None],
+                    second_bias[e],
+                )
+                for e in range(episodes)
+            ]
+        )
+        grads = torch.autograd.grad(_support_loss(logits, labels, weights), leaves)
+        for value, speed, grad in zip(values, speeds, grads, strict=True):
+            descent.move(value, speed, grad)
+    return values
+
+
+def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tensor], descent: Descent) -> list[Tensor]:
+    """The same descent with the first layer's weights kept as coefficients of the support's patches."""
+    episodes, supports, channels, height, width = maps.shape
+    positions, hidden = supports * height * width, start[0].shape[0]
+    gram = patch_gram(maps)
+    begin = torch.stack([F.conv2d(maps[e], start[0], padding=1) for e in range(episodes)])
+    begin = begin.transpose(2, 3).transpose(3, 4).reshape(episodes, positions, hidden)
+    coefficients = maps.new_zeros(episodes, positions, hidden)
+    scale, scale_speed = 1.0, 0.0  # of W_0 within W_t
+    first_bias, second, second_bias = small = [value.expand(episodes, *value.shape).clone() for value in start[1:]]
+    speed, *small_speeds = [torch.zeros_like(value) for value in (coefficients, *small)]
+    loss_gradient = _LossGradient(labels, weights, (height, width))
+    for step in range(descent.steps):
+        z = scale * begin if step == 0 else torch.baddbmm(begin, gram, coefficients, beta=scale)
+        active = z.add_(first_bias[:, None]).relu_()
+        logits = second @ active.transpose(1, 2) + second_bias[..., None]  # (episodes, classes, positions)
+        grad = loss_gradient(logits.view(episodes, -1, supports, height, width)).flatten(2)
+        grad_second = grad @ active
+        grad_hidden = (grad.transpose(1, 2) @ second).mul_(active.sign_())  # nothing flows back where ReLU gave 0
+        grads = (grad_hidden.sum(dim=1), grad_second, grad.sum(dim=2))
+        scale_speed = descent.momentum * scale_speed + descent.weight_decay * scale
+        scale -= descent.rate * scale_speed
+        descent.move(coefficients, speed, grad_hidden)
+        for value, its_speed, its_grad in zip(small, small_speeds, grads, strict=True):
+            descent.move(value, its_speed, its_grad)
+    grid = coefficients.view(episodes * supports, height, width, hidden).permute(0, 3, 1, 2)
+    moved = _patch_products(maps.flatten(0, 1), grid).view(episodes, supports, hidden, channels, 3, 3).sum(dim=1)
+    return [scale * start[0] + moved, *small]
+
+
+def _support_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+    """Weighted cross entropy per episode, summed over episodes (they share no parameters).
+
+    Args:
+        logits: (episodes, supports, classes, h, w).
+        labels: (episodes, supports, height, width).
+        weights: (episodes, classes).
+    """
+    episodes, supports = labels.shape[:2]
+    full = upsample(logits.flatten(0, 1), (labels.shape[-2], labels.shape[-1]))
+    target = labels.flatten(0, 1).long()
+    valid = target != VOID
+    target = target.where(valid, torch.zeros_like(target))
+    loss = F.cross_entropy(full, target, reduction="none")
+    image_weights = weights.repeat_interleave(supports, dim=0)
+    pixel_weights = image_weights.gather(1, target.flatten(1)).view_as(loss) * valid
+    per_episode = (loss * pixel_weights).view(episodes, -1).sum(dim=1) / pixel_weights.view(episodes, -1).sum(dim=1)
+    return per_episode.sum()
+
+
+class _LossGradient:
+    """Gradient of :func:`_support_loss` with respect to the logits; here these are (episodes, classes, supports, h, w).
+
+    At a pixel it is (softmax - truth) times the pixel's share in the weighted mean; the transposed interpolation brings
+    it back to the positions.
+    """
+
+    def __init__(self, labels: Tensor, weights: Tensor, size: tuple[int, int]) -> None:
+        classes = weights.shape[1]
+        truth = torch.stack([labels == c for c in range(classes)], dim=1) * weights[:, :, None, None, None]
+        self.truth = truth / truth.sum(dim=(1, 2, 3, 4), keepdim=True)  # void pixels have no share in any class
+        self.shares = self.truth.sum(dim=1, keepdim=True)
+        self.pixels = (labels.shape[-2], labels.shape[-1])
+        self.down, self.across = (
+            interpolation_weights(length, pixels, weights.dtype, weights.device)
+            for length, pixels in zip(size, self.pixels, strict=True)
+        )
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        full = upsample(logits, self.pixels)
+        grad = full.softmax(dim=1).mul_(self.shares).sub_(self.truth)
+        return self.down.T @ grad @ self.across
+
+
+def patch_gram(maps: Tensor) -> Tensor:
+    """Inner products of all 3x3 patches, (episodes, positions, positions).
+
+    A patch product is the sum of nine position products, all shifted alike, so only the position products
+    need multiplications with all channels.
+
+    Args:
+        maps: (episodes, supports, channels, h, w).
+    """
+    episodes, supports, channels, height, width = maps.shape
+    rows = maps.transpose(1, 2).reshape(episodes, channels, -1)
+    products = (rows.transpose(1, 2) @ rows).view(episodes, supports, height, width, supports, height, width)
+    total = products.clone()
+    for down in (-1, 0, 1):
+        for right in (-1, 0, 1):
+            if (down, right) == (0, 0):
+                continue
+            to_y, from_y = _shifted(down, height)
+            to_x, from_x = _shifted(right, width)
+            total[:, :, to_y, to_x, :, to_y, to_x] += products[:, :, from_y, from_x, :, from_y, from_x]
+    positions = supports * height * width
+    return total.view(episodes, positions, positions)
+
+
+def _patch_products(maps: Tensor, coefficients: Tensor) -> Tensor:
+    """U^T C of every image: (images, hidden, channels, 3, 3), the weights that coefficients stand for."""
+    images, channels, height, width = maps.shape
+    padded = F.pad(maps, (1, 1, 1, 1))
+    flat = coefficients.flatten(2)
+    out = maps.new_empty(images, coefficients.shape[1], channels, 3, 3)
+    for y in range(3):
+        for x in range(3):
+            window = padded[:, :, y : y + height, x : x + width].reshape(images, channels, -1)
+            out[..., y, x] = flat @ window.transpose(1, 2)
+    return out
+
+
+def _shifted(offset: int, length: int) -> tuple[slice, slice]:
+    """Slices (to, from) with from = to + offset inside a length."""
+    low, high = max(0, -offset), min(length, length - offset)
+    return slice(low, high), slice(low + offset, high + offset)
