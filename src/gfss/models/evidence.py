@@ -65,7 +65,7 @@ def remember(features: Features, labels: Tensor, novel: Sequence[int], names: Se
         novel: labels of the novel classes.
         names: maps to compare.
     """
-    maps = [F.normalize(features.named([name]), dim=1).transpose(0, 1).flatten(1).T for name in names]
+    maps = [features.unit(name).transpose(0, 1).flatten(1).T for name in names]
     void = mask_shares(labels, VOID, features.size).flatten()
     answers = features.base.softmax(dim=1).transpose(0, 1).flatten(1)  # (base + 1, positions)
     object_rows, rest_rows, averages, confusion = [], [], [], []
@@ -90,13 +90,15 @@ def evenly(positions: Tensor) -> Tensor:
 
 def compare(memory: SupportMemory, query: Features) -> Tensor:
     """Evidence of queries, (queries, novel, maps, h, w): nearness in every feature map, likeness in each, confusion."""
-    parts = [_compare(memory, query[slice(i, i + CHUNK)]) for i in range(0, len(query), CHUNK)]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _compare(memory: SupportMemory, query: Features) -> Tensor:
-    maps = [F.normalize(query.named([name]), dim=1).flatten(2).transpose(1, 2) for name in memory.features]
+    maps = [query.unit(name).flatten(2).transpose(1, 2) for name in memory.features]
     answers = query.base.softmax(dim=1).flatten(2)
+    chunks = [slice(i, i + CHUNK) for i in range(0, len(query), CHUNK)]
+    parts = [_compare(memory, [rows[chunk] for rows in maps], answers[chunk]) for chunk in chunks]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).unflatten(-1, query.size)
+
+
+def _compare(memory: SupportMemory, maps: Sequence[Tensor], answers: Tensor) -> Tensor:
+    """Evidence (queries, novel, maps, positions) from unit rows (queries, positions, channels) of every map."""
     classes: list[Tensor] = []
     for k in range(memory.novel):
         near = [_nearness(rows, memory.object[k][m], memory.rest[k][m]) for m, rows in enumerate(maps)]
@@ -104,7 +106,7 @@ def _compare(memory: SupportMemory, query: Features) -> Tensor:
         like = [(rows @ memory.average[k][m][:, None])[..., 0] for m, rows in enumerate(maps)]
         confused = torch.einsum("c,qcp->qp", memory.confusion[k], answers)
         classes.append(torch.stack([*near, *like, confused], dim=1))
-    return torch.stack(classes, dim=1).unflatten(-1, query.size)
+    return torch.stack(classes, dim=1)
 
 
 def _nearness(rows: Tensor, own: Tensor, rest: Tensor) -> Tensor:

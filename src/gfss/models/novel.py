@@ -85,7 +85,7 @@ def novel_maps(features: Features, options: NovelOptions) -> Tensor:
     """What the novel classifier reads, (batch, channels, h, w)."""
     if not options.normalise:
         return features.named(options.features)
-    return torch.cat([F.normalize(features.named([name]), dim=1) for name in options.features], dim=1)
+    return torch.cat([features.unit(name) for name in options.features], dim=1)
 
 
 @torch.inference_mode(False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import torch
@@ -33,6 +33,7 @@ class Features:
     pooled: tuple[Tensor, ...]
     bottleneck: Tensor
     base: Tensor
+    _unit: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -71,7 +72,13 @@ class Features:
                 maps.append(self.levels[name])
             else:
                 raise unknown("feature", name, [*self.levels, "pooled", "bottleneck"])
-        return torch.cat(maps, dim=1)
+        return maps[0] if len(maps) == 1 else torch.cat(maps, dim=1)
+
+    def unit(self, name: str) -> Tensor:
+        """A map by name with vectors of length one at every position; computed once."""
+        if name not in self._unit:
+            self._unit[name] = F.normalize(self.named([name]), dim=1)
+        return self._unit[name]
 
     def without_base_class(self, label: int) -> Features:
         """The features with one base class taken out of the classifier (an episode's fake novel class)."""

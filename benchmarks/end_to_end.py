@@ -1,0 +1,166 @@
+"""PCN on a thousand paired tasks: our way against the plain one, from image files to figures.
+
+    python benchmarks/end_to_end.py --root PASCAL --runs runs --fold 0 --json end_to_end.json
+
+The plain way sends every image of every task through the encoder as it is built, fits the novel classifier by
+convolutions, scores one query after another, upsamples all classes to image size and takes the best. Ours computes the
+features of every val image once (encoder in its fast form, then pyramid head) and works on those. Both are timed on the
+same few tasks in turn and multiplied out to ``--tasks``; what ours does once is measured on some images and multiplied
+out to all of them. The label maps of both ways are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a package
+
+from encoder_forms import peak_memory
+from episode import NoBank
+
+from gfss.data.episodes import Task
+from gfss.evaluation.metrics import image_counts
+from gfss.evaluation.protocols import draw_tasks, examine
+from gfss.experiment import Experiment
+from gfss.files import write_json
+from gfss.methods.base import Method, Support
+from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
+from gfss.models.maps import class_map
+from gfss.models.novel import NovelClassifier, fit_novel, novel_maps, support_labels
+from gfss.training.bank import build_bank
+from gfss.training.source import EpisodeSource, FeatureStore
+
+
+@dataclass
+class PlainFitter(NovelFitter):
+    """Fits every support set anew by convolutions."""
+
+    def fit(self, support: Support) -> NovelClassifier:
+        stride = self.options.label_stride
+        labels = support_labels(support.labels, support.novel_labels)[:, ::stride, ::stride]
+        maps = novel_maps(support.features, self.options)
+        self._classifier = fit_novel(maps[None], labels[None], support.novel + 1, self.options, self.seed, form="plain")
+        self._query = None
+        return self._classifier
+
+
+def plain_way(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
+    """Examine one task image by image; its label maps."""
+    maps: list[Tensor] = []
+    table = source.fold.label_table(drawn.novel)
+    with torch.no_grad():
+        method.learn(source.support(drawn, source.fold))
+        for image in drawn.queries:
+            scores = method.scores(source.store.features([image]))
+            truth = source.store.bank.labels([image], table)
+            full = F.interpolate(scores, size=truth.shape[-2:], mode="bilinear", align_corners=True)
+            maps.append(full.argmax(dim=1).to(torch.uint8))
+            image_counts(maps[-1], truth, scores.shape[1])
+    return torch.cat(maps)
+
+
+def our_maps(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
+    """Label maps of a task on kept features, for the comparison."""
+    with torch.no_grad():
+        method.learn(source.support(drawn, source.fold))
+        return class_map(method.scores(source.store.features(drawn.queries)), (source.store.bank.size,) * 2)
+
+
+def seconds_once(experiment: Experiment, images: int) -> dict[str, float]:
+    """Time per image of what ours does once: encoder (written to a bank) and pyramid head."""
+    data = experiment.val_set
+    some = replace(data, **{key: getattr(data, key)[:images] for key in ("ids", "images", "masks")})
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        bank = build_bank(experiment.model.encoder, some, experiment.size, experiment.levels, root=Path(folder))
+        built = time.perf_counter()
+        FeatureStore(experiment.model, bank, keep=True).features(range(images))
+        return {"bank": (built - start) / images, "head": (time.perf_counter() - built) / images}
+
+
+def measure(experiment: Experiment, sample: int, tasks: int, images: int) -> dict[str, Any]:
+    """Both ways on the same tasks."""
+    method = experiment.method("pcn", 1)
+    assert isinstance(method, Calibrated)
+    plain = Calibrated(NormalisedScoreFusion(PlainFitter(experiment.novel_options)), method.calibrator, "pcn", True)
+    kept, bank = experiment.val_source, experiment.bank("val")
+    none = NoBank(bank.folder, bank.size, bank.channels, bank.count, experiment.model.encoder.eval(), kept.dataset)
+    anew = EpisodeSource(FeatureStore(experiment.model, none), kept.dataset, kept.fold)
+    once = seconds_once(experiment, images)
+    drawn = draw_tasks(kept, "paired", 1, sample, seed=0)
+    equal: list[float] = []
+    seconds = {"plain": 0.0, "ours": 0.0}
+    for task in drawn:
+        kept.store.features([i for group in task.supports for i in group] + list(task.queries))  # counted in "once"
+        start = time.perf_counter()
+        examine([method], kept, [task], 1)
+        between = time.perf_counter()
+        expected = plain_way(plain, anew, task)
+        seconds["ours"] += (between - start) / sample
+        seconds["plain"] += (time.perf_counter() - between) / sample
+        equal.append(float((our_maps(method, kept, task) == expected).double().mean()))
+    total = {
+        "plain": tasks * seconds["plain"],
+        "ours": tasks * seconds["ours"] + len(kept.dataset) * sum(once.values()),
+    }
+    return {
+        "sample": sample,
+        "tasks": tasks,
+        "seconds_per_task": seconds,
+        "seconds_per_image_once": once,
+        "seconds_in_all": total,
+        "ratio": total["plain"] / total["ours"],
+        "ratio_of_tasks": seconds["plain"] / seconds["ours"],
+        "equal_pixels": sum(equal) / sample,
+        "peak_memory_mb": peak_memory(),
+    }
+
+
+def main() -> None:
+    """Measure, print, write JSON if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="pascal")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--fold", type=int, default=0)
+    parser.add_argument("--sample", type=int, default=10, help="tasks that are timed")
+    parser.add_argument("--tasks", type=int, default=1000, help="tasks that the times are multiplied out to")
+    parser.add_argument("--images", type=int, default=64, help="images on which the one-time work is timed")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    experiment = Experiment(data=options.data, root=options.root, fold=options.fold, runs=options.runs)
+    figures = measure(experiment, options.sample, options.tasks, options.images)
+    about = {"data": options.data, "fold": options.fold, "encoder": experiment.encoder, "threads": options.threads}
+    about |= {"torch": str(torch.__version__), "load": os.getloadavg()[0]}
+    once, each = figures["seconds_per_image_once"], figures["seconds_per_task"]
+    print(
+        f"{options.data} fold {options.fold}, {experiment.encoder}, {options.threads} threads, load {about['load']:.1f}"
+    )
+    print(f"plain: {each['plain']:.3f} s per task")
+    print(f"ours:  {each['ours']:.3f} s per task, and once {1000 * once['bank']:.1f} ms (encoder, writing the bank)")
+    print(f"       and {1000 * once['head']:.1f} ms (pyramid head) for each of {len(experiment.val_set):,} images")
+    print(
+        f"{options.tasks:,} tasks: {figures['ratio']:.1f} x as fast ({figures['ratio_of_tasks']:.1f} x per task alone)"
+    )
+    print(f"{100 * figures['equal_pixels']:.3f} % of the pixels get the same label")
+    if figures["peak_memory_mb"] is not None:
+        print(f"peak memory of this process, both ways together: {figures['peak_memory_mb']:.0f} MB")
+    if options.json:
+        write_json(options.json, {**about, **figures})
+
+
+if __name__ == "__main__":
+    main()
