@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,15 @@ def start_workers() -> Workers:
         return Workers(device=Fabric(accelerator="auto", devices=1).device)
     fabric = Fabric(accelerator="auto", devices=int(os.environ.get("LOCAL_WORLD_SIZE", world)), strategy="ddp")
     fabric.launch()
+    atexit.unregister(_leave)
+    atexit.register(_leave)
     return Workers(fabric.global_rank, fabric.world_size, fabric.device)
+
+
+def _leave() -> None:
+    """Leave the other processes before the interpreter goes: threads of the back end that still run would abort it."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 class SynchronisedBatchNorm(nn.BatchNorm2d):
