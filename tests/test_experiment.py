@@ -8,7 +8,7 @@ from tests.training.tiny import CLASSES, FOLD, SIZE, make_dataset, make_model, w
 from gfss.errors import GfssError
 from gfss.experiment import Experiment
 from gfss.methods.fitted import Calibrated
-from gfss.training.base import save_base
+from gfss.training.base_files import save_base
 from gfss.training.trained import save_method
 
 

@@ -28,7 +28,7 @@ from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelOptions
 from gfss.training.bank import Bank, build_bank
-from gfss.training.base import load_base
+from gfss.training.base_files import load_base
 from gfss.training.blind import BlindStore
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.source import EpisodeSource, FeatureStore

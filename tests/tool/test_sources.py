@@ -14,7 +14,7 @@ from gfss.methods.prototypes import NormalisedParameterFusion
 from gfss.models.calibrator import PRESETS, Calibrator
 from gfss.tool import sources
 from gfss.tool.embed import pack
-from gfss.training.base import save_base
+from gfss.training.base_files import save_base
 from gfss.training.trained import save_method
 
 QUERY = make.labelled(5)[0]

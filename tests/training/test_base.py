@@ -22,17 +22,9 @@ from gfss.models.base_model import BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.training import base as base_module
 from gfss.training.bank import Bank, build_bank
-from gfss.training.base import (
-    BaseOptions,
-    augmentations,
-    base_miou,
-    batch_images,
-    load_base,
-    pixel_loss,
-    save_base,
-    train_base,
-    training_images,
-)
+from gfss.training.base import BaseOptions, base_miou, pixel_loss, train_base
+from gfss.training.base_files import load_base, save_base
+from gfss.training.batches import augmentations, batch_images, training_images
 
 FROZEN = BaseOptions(levels=LEVELS, pyramid=4, width=12, epochs=3, batch=8, rate=1e-2)
 SCRATCH = replace(FROZEN, levels=("layer4",), separable=False, epochs=1, train_encoder=True)

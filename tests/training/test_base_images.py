@@ -15,7 +15,8 @@ from gfss.data.dataset import Dataset
 from gfss.errors import GfssError
 from gfss.models.encoders import build_encoder
 from gfss.training.bank import Bank, build_bank
-from gfss.training.base import BaseOptions, train_base, training_images
+from gfss.training.base import BaseOptions, train_base
+from gfss.training.batches import training_images
 
 FROZEN = BaseOptions(levels=LEVELS, pyramid=4, width=12, epochs=1, batch=8, rate=1e-2)
 SCRATCH = replace(FROZEN, levels=("layer4",), separable=False, train_encoder=True)

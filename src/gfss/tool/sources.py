@@ -12,7 +12,7 @@ from gfss.models.calibrator import Calibrator
 from gfss.models.novel import NovelOptions
 from gfss.tool.model_folder import is_model, read_model
 from gfss.tool.network import Network
-from gfss.training.base import load_base
+from gfss.training.base_files import load_base
 from gfss.training.checkpoint import has_checkpoint, load_checkpoint
 from gfss.training.trained import load_method
 

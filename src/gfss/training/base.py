@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -18,18 +18,17 @@ from gfss.data.transforms import square_image, square_label, to_tensor
 from gfss.errors import GfssError
 from gfss.evaluation.metrics import image_counts
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.models.maps import class_map, upsample
 from gfss.models.pspnet import PyramidHead
 from gfss.progress import track
 from gfss.training.bank import Bank
-from gfss.training.checkpoint import load_checkpoint, save_checkpoint
+from gfss.training.base_files import save_base
+from gfss.training.batches import augmentations, batch_images, reader, training_images
 from gfss.training.loop import Schedule, Step, finish, train
 from gfss.training.parallel import Workers
 
 STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features
-KEPT_BYTES = 200_000_000  # decoded images that are kept in memory while an encoder is trained
 
 
 @dataclass(frozen=True)
@@ -94,35 +93,6 @@ PAPER = BaseOptions(
     label_stride=1,
     train_encoder=True,
 )
-
-
-def training_images(dataset: Dataset, fold: Fold, avoid: Sequence[int] | np.ndarray = ()) -> np.ndarray:
-    """Images with at least one base class; those that also show novel classes stay (their pixels are void)."""
-    chosen = np.setdiff1d(np.flatnonzero(dataset.members[:, list(fold.base)].any(axis=1)), avoid)
-    if len(chosen) == 0:
-        raise GfssError(f"{dataset.name} has no image of a base class to train on")
-    return chosen
-
-
-def batch_images(images: np.ndarray, batch: int, seed: int, number: int) -> list[int]:
-    """Images of iteration ``number``: every epoch a new order, its incomplete last batch left out."""
-    per_epoch = max(1, len(images) // batch)
-    epoch, place = divmod(number, per_epoch)
-    order = np.random.default_rng((seed, epoch)).permutation(images)
-    return [int(i) for i in order[place * batch : (place + 1) * batch]]
-
-
-def augmentations(seed: int, number: int, count: int, options: BaseOptions) -> np.ndarray:
-    """How the samples of an iteration are varied, (count, 5) int.
-
-    Columns: mirrored left-right, mirrored up-down, and the order of the three colour channels.
-    """
-    rng = np.random.default_rng((seed, number, 1))
-    mirrored = (rng.random((count, 2)) < 0.5) & np.array([options.flip, options.flip_vertical])
-    colours = np.tile(np.arange(3), (count, 1))
-    if options.shuffle_colours:
-        colours = rng.permuted(colours, axis=1)
-    return np.concatenate([mirrored.astype(np.int64), colours], axis=1)
 
 
 def pixel_loss(base: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -199,7 +169,7 @@ def train_base(
             levels = encoder.levels_from(options.frozen_until, levels[options.frozen_until])
         return head(levels).base, labels
 
-    read = _reader(dataset)
+    read = reader(dataset)
 
     def from_images(chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
         pixels: list[np.ndarray] = []
@@ -248,59 +218,6 @@ def train_base(
         save_base(folder, model)
         finish(folder)
     return model
-
-
-def _reader(dataset: Dataset) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-    """Reads image and mask by number; those of a small data set are kept, since decoding costs a tenth of a step."""
-    kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    room = KEPT_BYTES
-
-    def read(i: int) -> tuple[np.ndarray, np.ndarray]:
-        nonlocal room
-        if i in kept:
-            return kept[i]
-        both = dataset.image(i), dataset.mask(i)
-        room -= both[0].nbytes + both[1].nbytes
-        if room > 0:
-            kept[i] = both
-        return both
-
-    return read
-
-
-def save_base(folder: Path, model: BaseModel) -> None:
-    """Write a base model; a frozen encoder's weights are not copied, only their hash."""
-    parts = (
-        model.state_dict()
-        if model.card.trained_encoder
-        else {f"head.{k}": v for k, v in model.head.state_dict().items()}
-    )
-    save_checkpoint(folder, parts, {"card": model.card.as_json(), "head": model.head.config}, "base")
-
-
-def load_base(folder: Path, encoder: Encoder | None = None, weights: Path | None = None) -> BaseModel:
-    """Read a base model back.
-
-    Args:
-        encoder: the frozen encoder, if it is at hand already.
-        weights: file with the encoder's pretrained weights, where they do not come with a package.
-    """
-    tensors, about = load_checkpoint(folder, "base")
-    card = BaseCard.from_json(about["card"])
-    encoder = encoder or build_encoder(card.encoder, weights, card.output_stride, pretrained=not card.trained_encoder)
-    head = PyramidHead(**about["head"])
-    model = BaseModel(encoder, head, card)
-    if card.trained_encoder:
-        model.load_state_dict(tensors)
-    else:
-        head.load_state_dict({k.removeprefix("head."): v for k, v in tensors.items()})
-        if encoder.weights_hash() != card.encoder_hash:
-            raise GfssError(
-                f"the base model in {folder} was trained on encoder weights {card.encoder_hash}, but the weights of "
-                f"{card.encoder} at hand are {encoder.weights_hash()}; give the matching file with --encoder-weights"
-            )
-    model.freeze()
-    return model.eval()
 
 
 def base_miou(model: BaseModel, bank: Bank, dataset: Dataset, fold: Fold) -> dict[str, float]:
