@@ -15,6 +15,7 @@ from tests.tiny_recipe import tiny_content
 import gfss.runner
 from gfss.cli import main
 from gfss.errors import GfssError
+from gfss.estimate import Estimate
 from gfss.evaluation.costs import read_costs
 from gfss.evaluation.records import find_records, read_record, same_result
 from gfss.plan import Plan, differences
@@ -151,6 +152,20 @@ def test_estimates_grow_with_the_work() -> None:
     assert other.cost.memory > first.cost.memory
     assert first.cost.disk > 1
     assert second.cost.disk == 0  # the bank of a frozen encoder serves all folds
+
+
+def test_held_out_base_models_are_counted_once() -> None:
+    recipe = read_recipe(find_recipe("frozen/pascal-lite0"), ["folds=[0]", "shots=[1]"])
+    plan, estimate = Plan(recipe, Path("no runs"), Path("no results")), Estimate(recipe)
+    added = {
+        step.methods[0]: step.cost.seconds - estimate.method(step.methods[0], 1).seconds
+        for step in plan.steps
+        if step.kind == "train"
+    }
+    assert added.pop("pixel") == pytest.approx(estimate.held_out(3).seconds)  # the first calibrator
+    assert set(added) == {"acastle", "capl", "denet", "pfenet", "pcn-printed", "pcn"}
+    assert all(seconds == 0 for seconds in added.values())
+    assert estimate.held_out(3).seconds == pytest.approx(4 / 3 * estimate.base(first=False).seconds)
 
 
 def test_dry_run_prints_the_plan_and_what_is_missing(

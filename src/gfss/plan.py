@@ -122,11 +122,12 @@ class Plan:
         cost = estimate.base(first=fold == recipe.folds[0]) if state == "todo" else Cost(0, 0, 0)
         yield Step("base", fold, (), 0, "paired", 0, recipe.seed, state, cost)
         planned: set[tuple[str, int]] = set()
+        counted: set[int] = set()  # parts of held-out base models that a step is planned for
         for shots in recipe.shots:
             for name in self._trained(tuple(n for n in recipe.methods if (shots, n) in open_methods)):
                 if (name, training_shots(name, shots)) not in planned:
                     planned.add((name, training_shots(name, shots)))
-                    yield self._training(experiment, fold, name, shots, estimate)
+                    yield self._training(experiment, fold, name, shots, estimate, counted)
             yield from (e for e in evaluations if e.shots == shots)
 
     def _trained(self, methods: tuple[str, ...]) -> list[str]:
@@ -137,14 +138,29 @@ class Plan:
             wanted |= {part: None for part in (inner, name) if self.recipe.is_trained(part)}
         return list(wanted)
 
-    def _training(self, experiment: Experiment, fold: int, name: str, shots: int, estimate: Estimate) -> Step:
+    def _training(
+        self, experiment: Experiment, fold: int, name: str, shots: int, estimate: Estimate, counted: set[int]
+    ) -> Step:
         folder = experiment.method_folder(name, shots)
         done = has_checkpoint(folder, "method")
         if done:
             wanted = self.recipe.settings(name, shots)["training"]
             _refuse_difference(folder, read_json(folder / "method.json").get("training", {}), wanted)
         cost = Cost(0, 0, 0) if done else estimate.method(name, shots)
+        parts = self._held_out_parts(experiment, name, shots)
+        if not done and parts and parts not in counted:
+            counted.add(parts)
+            cost = cost.and_then(estimate.held_out(parts))
         return Step("train", fold, (name,), shots, "paired", 0, self.recipe.seed, _state(done, True), cost)
+
+    def _held_out_parts(self, experiment: Experiment, name: str, shots: int) -> int:
+        """In how many parts base models are held out for a calibrator; 0 if it needs none or all are there."""
+        inner = name.removesuffix(CALIBRATOR_SUFFIX)
+        if self.recipe.calibrator(name) is None or (inner != name and self.recipe.is_trained(inner)):
+            return 0
+        parts = self.recipe.training(name, shots).held_out
+        there = all(has_checkpoint(experiment.held_out_folder(part, parts), "base") for part in range(parts))
+        return 0 if there else parts
 
     def _evaluation(self, fold: int, shots: int, protocol: ProtocolName, seed: int, estimate: Estimate) -> Step:
         recipe, tasks = self.recipe, self.recipe.protocols[protocol]
