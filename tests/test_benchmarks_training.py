@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.conftest import REPOSITORY
+from tests.tiny_recipe import tiny_content
+
+from gfss.plan import Plan
+from gfss.recipes import make_recipe
+from gfss.runner import run_plan
 
 
 def run(name: str, folder: Path) -> dict:
@@ -29,3 +36,16 @@ def test_episode(tmp_path: Path) -> None:
     assert set(rows) == {"played", "fresh", "default"}
     for row in rows.values():
         assert row["ratio"] == row["anew_ms"] / row["bank_ms"] > 0
+
+
+def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways give the same label maps, and the figures add up."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+    end_to_end = importlib.import_module("end_to_end")
+    plan = Plan(make_recipe(tiny_content(tmp_path / "data")), tmp_path / "runs", tmp_path / "results")
+    run_plan(plan)
+    figures = end_to_end.measure(plan.experiment(0), sample=2, tasks=100, images=5)
+    assert figures["equal_pixels"] > 0.99
+    once, each = figures["seconds_per_image_once"], figures["seconds_per_task"]
+    ours = 100 * each["ours"] + 24 * (once["bank"] + once["head"])  # 24 val images
+    assert figures["ratio"] == pytest.approx(100 * each["plain"] / ours)
