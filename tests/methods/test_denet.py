@@ -12,9 +12,9 @@ from tests.methods.slow import Array, array, classify, convolve, cross_entropy, 
 
 from gfss.errors import GfssError
 from gfss.methods.base import Support
-from gfss.methods.denet import Denet, DenetOptions
+from gfss.methods.denet import PUBLISHED, Denet, DenetOptions
 
-SLIM = DenetOptions(width=4, rates=(2, 3))
+SLIM = replace(PUBLISHED, width=4, rates=(2, 3))
 KEPT = (0, 1, 3, 4, 5)  # base class 2 plays the novel class
 
 
