@@ -1,0 +1,36 @@
+"""The trained parts that are kept in the repository: intact, belonging together, and usable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import REPOSITORY
+
+import gfss
+from gfss.methods import Context, build_method
+from gfss.training.base_files import load_base
+from gfss.training.trained import load_method
+
+FOLDS = sorted((REPOSITORY / "trained").glob("*/fold*"))
+
+
+@pytest.mark.parametrize("fold", FOLDS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_part_loads_on_its_base_model(fold: Path) -> None:
+    base = load_base(fold / "base")
+    side = base.encoder.map_size(base.card.size)
+    methods = [path for path in sorted(fold.iterdir()) if path.name != "base"]
+    assert {"pcn-1shot", "pcn-5shot"} <= {path.name for path in methods}
+    for folder in methods:
+        method = build_method(folder.name.rsplit("-", 1)[0], Context(base, (side, side)))
+        load_method(folder, method, base.card)
+        assert method.trained
+
+
+@pytest.mark.skipif(not FOLDS, reason="a source package comes without trained parts")
+def test_a_fold_serves_as_a_model() -> None:
+    model = gfss.load(FOLDS[0])
+    photo = np.random.default_rng(0).integers(0, 255, (60, 80, 3), dtype=np.uint8)
+    assert len(model.classes) == 16
+    assert model.segment(photo).mask.shape == (60, 80)
