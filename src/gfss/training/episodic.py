@@ -105,7 +105,8 @@ class PlayedEpisodes:
         if count is None:
             raise GfssError("fresh episodes are not kept; give a number of episodes")
         sources = self.source.sources if isinstance(self.source, HeldOutSources) else (self.source,)
-        parts = [self.key, *((one.dataset.fingerprint, one.fakes, one.fold) for one in sources)]
+        parts = [self.key]
+        parts += [(one.dataset.fingerprint, one.fakes, one.fold, tuple(map(int, one.avoid))) for one in sources]
         names = self.method.calibrator.options.compared
         parts += [self.options.shots, self.options.pairs, self.options.seed, names]
         name = hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
