@@ -11,12 +11,11 @@ out to all of them. The label maps of both ways are compared.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,31 +27,18 @@ sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a 
 
 from encoder_forms import peak_memory
 from episode import NoBank
+from tool_agreement import experiment_parser, opened
 
 from gfss.data.episodes import Task
 from gfss.evaluation.metrics import image_counts
 from gfss.evaluation.protocols import draw_tasks, examine
 from gfss.experiment import Experiment
 from gfss.files import write_json
-from gfss.methods.base import Method, Support
+from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.maps import class_map
-from gfss.models.novel import NovelClassifier, fit_novel, novel_maps, support_labels
 from gfss.training.bank import build_bank
 from gfss.training.source import EpisodeSource, FeatureStore
-
-
-@dataclass
-class PlainFitter(NovelFitter):
-    """Fits every support set anew by convolutions."""
-
-    def fit(self, support: Support) -> NovelClassifier:
-        stride = self.options.label_stride
-        labels = support_labels(support.labels, support.novel_labels)[:, ::stride, ::stride]
-        maps = novel_maps(support.features, self.options)
-        self._classifier = fit_novel(maps[None], labels[None], support.novel + 1, self.options, self.seed, form="plain")
-        self._query = None
-        return self._classifier
 
 
 def plain_way(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
@@ -93,7 +79,9 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int) -> dic
     """Both ways on the same tasks."""
     method = experiment.method("pcn", 1)
     assert isinstance(method, Calibrated)
-    plain = Calibrated(NormalisedScoreFusion(PlainFitter(experiment.novel_options)), method.calibrator, "pcn", True)
+    plain = Calibrated(
+        NormalisedScoreFusion(NovelFitter(experiment.novel_options, form="plain")), method.calibrator, "pcn", True
+    )
     kept, bank = experiment.val_source, experiment.bank("val")
     none = NoBank(bank.folder, bank.size, bank.channels, bank.count, experiment.model.encoder.eval(), kept.dataset)
     anew = EpisodeSource(FeatureStore(experiment.model, none), kept.dataset, kept.fold)
@@ -104,7 +92,7 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int) -> dic
     for task in drawn:
         kept.store.features([i for group in task.supports for i in group] + list(task.queries))  # counted in "once"
         start = time.perf_counter()
-        examine([method], kept, [task], 1)
+        examine([method], kept, [task])
         between = time.perf_counter()
         expected = plain_way(plain, anew, task)
         seconds["ours"] += (between - start) / sample
@@ -129,19 +117,12 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int) -> dic
 
 def main() -> None:
     """Measure, print, write JSON if asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="pascal")
-    parser.add_argument("--root", type=Path)
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--fold", type=int, default=0)
+    parser = experiment_parser(__doc__)
     parser.add_argument("--sample", type=int, default=10, help="tasks that are timed")
     parser.add_argument("--tasks", type=int, default=1000, help="tasks that the times are multiplied out to")
     parser.add_argument("--images", type=int, default=64, help="images on which the one-time work is timed")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    experiment = Experiment(data=options.data, root=options.root, fold=options.fold, runs=options.runs)
+    experiment = opened(options)
     figures = measure(experiment, options.sample, options.tasks, options.images)
     about = {"data": options.data, "fold": options.fold, "encoder": experiment.encoder, "threads": options.threads}
     about |= {"torch": str(torch.__version__), "load": os.getloadavg()[0]}

@@ -66,22 +66,33 @@ def through_the_commands(experiment: Experiment, task: Task, shots: int, folder:
     return {key: metric.summary().model_dump() for key, metric in metrics.items()}
 
 
-def main() -> None:
-    """Compare, print both, write JSON if asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def experiment_parser(about: str | None) -> argparse.ArgumentParser:
+    """A parser that knows how to find an experiment; for :func:`opened`."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="pascal")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--fold", type=int, default=0)
-    parser.add_argument("--shots", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, help="write the figures here")
-    options = parser.parse_args()
+    return parser
+
+
+def opened(options: argparse.Namespace) -> Experiment:
+    """The experiment that was asked for, on so many threads."""
     torch.set_num_threads(options.threads)
-    experiment = Experiment(data=options.data, root=options.root, fold=options.fold, runs=options.runs)
+    return Experiment(data=options.data, root=options.root, fold=options.fold, runs=options.runs)
+
+
+def main() -> None:
+    """Compare, print both, write JSON if asked."""
+    parser = experiment_parser(__doc__)
+    parser.add_argument("--shots", type=int, default=1)
+    options = parser.parse_args()
+    experiment = opened(options)
     task = joint_task(experiment.val_set, experiment.classes, 0, 0, options.shots)
     start = time.perf_counter()
-    harness = examine([experiment.method("pcn", options.shots)], experiment.val_source, [task], 1)["pcn"].metrics
+    harness = examine([experiment.method("pcn", options.shots)], experiment.val_source, [task])["pcn"].metrics
     expected = {key: metric.summary().model_dump() for key, metric in harness.items()}
     examined = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

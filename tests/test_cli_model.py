@@ -215,7 +215,7 @@ def agree_with_the_harness(data: Dataset, fold: Fold, network: Network, folder: 
     bank = build_bank(network.base.encoder, data, network.size, ("layer3", "layer4"), folder / "bank")
     source = EpisodeSource(FeatureStore(network.base, bank, keep=True), data, fold)
     method = Calibrated(NormalisedScoreFusion(NovelFitter(make.NOVEL)), network.calibrator, "pcn", trained=True)
-    expected = examine([method], source, [task], 1)["pcn"].metrics
+    expected = examine([method], source, [task])["pcn"].metrics
 
     model = folder / "model"
     Segmenter(network).save(model)

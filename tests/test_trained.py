@@ -13,7 +13,7 @@ from gfss.methods import Context, build_method
 from gfss.training.base_files import load_base
 from gfss.training.trained import load_method
 
-FOLDS = sorted((REPOSITORY / "trained").glob("*/fold*"))
+FOLDS = [REPOSITORY / "trained" / "pascal-lite0" / "fold0"]
 
 
 @pytest.mark.parametrize("fold", FOLDS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -28,7 +28,6 @@ def test_every_part_loads_on_its_base_model(fold: Path) -> None:
         assert method.trained
 
 
-@pytest.mark.skipif(not FOLDS, reason="a source package comes without trained parts")
 def test_a_fold_serves_as_a_model() -> None:
     model = gfss.load(FOLDS[0])
     photo = np.random.default_rng(0).integers(0, 255, (60, 80, 3), dtype=np.uint8)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from gfss.errors import GfssError, unknown
+from gfss.evaluation.kept import kept_results
 from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
 from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, versions
 from gfss.evaluation.summary import summarise
@@ -19,6 +20,7 @@ from gfss.experiment import Experiment
 from gfss.files import read_json
 from gfss.methods import BLIND
 from gfss.methods.base import Method
+from gfss.methods.fitted import Calibrated
 from gfss.training.base import base_miou
 from gfss.training.parallel import Workers, start_workers, started_processes
 
@@ -52,9 +54,6 @@ def evaluate_stage(
     prepared = time.perf_counter() - start
     workers = start_workers() if started_processes() > 1 else Workers()
     share = drawn[workers.rank :: workers.world]
-    parts = workers.gather(examine(methods, source, share, len(share), supports))
-    results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
-    total = time.perf_counter() - start
     ids = (supports or source).dataset.ids
     support_ids = [[ids[i] for group in task.supports for i in group] for task in drawn]
     names_of = experiment.val_set.classes
@@ -63,6 +62,12 @@ def evaluate_stage(
         recipe["supports"] = supports_from
     if not blind:
         recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
+    about = {"recipe": recipe, "methods": names, "shots": shots, "protocol": protocol, "seed": seed}
+    about |= {"supports": supports_from, "share": [workers.rank, workers.world]}
+    about |= {"data": experiment.val_set.fingerprint, "trained": _checksums(experiment, methods, shots, blind)}
+    parts = workers.gather(examine(methods, source, share, supports, kept_results(about)))
+    results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
+    total = time.perf_counter() - start
     return [
         Record(
             data=experiment.name,
@@ -134,6 +139,15 @@ def _training_of(experiment: Experiment, method: Method, shots: int) -> dict[str
         return {}
     about = read_json(experiment.method_folder(method.name, shots) / "method.json")
     return {"training": about["training"]}
+
+
+def _checksums(experiment: Experiment, methods: Sequence[Method], shots: int, blind: bool) -> list[str]:
+    """Of the trained parts that results depend on."""
+    files = [] if blind else [experiment.base_folder / "base.json"]
+    inner = [m.inner for m in methods if isinstance(m, Calibrated)]
+    learned = [m for m in [*methods, *inner] if m.module is not None]
+    files += [experiment.method_folder(m.name, shots) / "method.json" for m in learned]
+    return [read_json(file)["sha256"] for file in files]
 
 
 def _fold_name(experiment: Experiment) -> int | str:

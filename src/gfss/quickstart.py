@@ -24,7 +24,7 @@ QUICK = {
 BASE_EPOCHS = 9  # two thirds of the usual, for the same reason
 METHODS = ("score", "npf", "nsf", "pcn")
 SHOTS = tuple(QUICK)
-TASKS = 12
+TASKS = 20
 EXAMPLES = 6
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from gfss.data.episodes import Task
 from gfss.errors import GfssError
 from gfss.evaluation import protocols
-from gfss.evaluation.protocols import ProtocolName, Result, draw_tasks, examine
+from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
+from gfss.evaluation.results import Result
 from gfss.methods import build_method
 from gfss.methods.base import Method, Support
 from gfss.models.pspnet import Features
@@ -31,7 +32,7 @@ def figures(result: Result) -> dict[str, dict[str, object]]:
 
 def run(source: EpisodeSource, names: list[str], tasks: list[Task]) -> dict[str, Result]:
     context = make_context(source)
-    return examine([build_method(name, context) for name in names], source, tasks, len(tasks))
+    return examine([build_method(name, context) for name in names], source, tasks)
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -93,7 +94,7 @@ class Witness(Method):
 def test_all_methods_see_the_same_tasks(source: EpisodeSource, protocol: ProtocolName) -> None:
     first, second = Witness("first"), Witness("second")
     tasks = draw_tasks(source, protocol, 2, 3, seed=0)
-    examine([first, second], source, tasks, len(tasks))
+    examine([first, second], source, tasks)
     assert len(first.seen) == 6
     assert all(left is right for left, right in zip(first.seen, second.seen, strict=True))
     supports = [item for item in first.seen if isinstance(item, Support)]
@@ -106,7 +107,7 @@ def test_supports_may_come_from_another_split(source: EpisodeSource, tmp_path_fa
     tasks = draw_tasks(source, "joint", 1, 2, seed=0, supports=other)
     assert all(len(drawn.queries) == len(source.dataset) for drawn in tasks)
     witness = Witness("witness")
-    results = examine([witness], source, tasks, 2, supports=other)
+    results = examine([witness], source, tasks, supports=other)
     shown = next(item for item in witness.seen if isinstance(item, Support))
     images = [image for group in tasks[0].supports for image in group]
     assert torch.equal(shown.labels, other.store.bank.labels(images, FOLD.label_table(FOLD.novel)))
@@ -127,4 +128,4 @@ def test_unknown_protocol(source: EpisodeSource) -> None:
 
 def test_methods_need_different_names(source: EpisodeSource) -> None:
     with pytest.raises(GfssError, match="two methods have the same name"):
-        examine([Witness("same"), Witness("same")], source, [], 0)
+        examine([Witness("same"), Witness("same")], source, [])

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop
 from gfss.training.base import BaseOptions, train_base
+from gfss.training.batch_norm import TrainingBatchNorm
 from gfss.training.episodic import EpisodicOptions, train_calibrator
-from gfss.training.parallel import SynchronisedBatchNorm, Workers, start_workers
+from gfss.training.parallel import Workers, start_workers
 
 ITERATIONS = 150
 STEPS = 20
@@ -107,7 +108,7 @@ def batch_norms(workers: Workers) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, kind, share in (
         ("plain", nn.BatchNorm2d, slice(None)),
-        ("synchronised", SynchronisedBatchNorm, slice(workers.rank, None, workers.world)),
+        ("synchronised", TrainingBatchNorm, slice(workers.rank, None, workers.world)),
     ):
         layer = kind(4)
         layer.weight.data = torch.tensor([0.5, 1.0, 1.5, -1.0])

@@ -14,7 +14,8 @@ from tests.training.runs import train_both
 from tests.training.tiny import make_source
 from torch import Tensor, nn
 
-from gfss.training.parallel import SynchronisedBatchNorm, Workers, start_workers, synchronise_batch_norm
+from gfss.training.batch_norm import TrainingBatchNorm, quicken_batch_norm
+from gfss.training.parallel import Workers, start_workers
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +56,9 @@ def test_batch_norm_over_processes_is_batch_norm_over_the_whole_batch(two: dict[
 def test_every_batch_norm_is_turned_in_place() -> None:
     module = nn.Sequential(nn.BatchNorm2d(2), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU()))
     before = module.state_dict()
-    synchronise_batch_norm(module)
-    assert isinstance(module[0], SynchronisedBatchNorm)
-    assert isinstance(module[1][0], SynchronisedBatchNorm)
+    quicken_batch_norm(module)
+    assert isinstance(module[0], TrainingBatchNorm)
+    assert isinstance(module[1][0], TrainingBatchNorm)
     assert module.state_dict().keys() == before.keys()
     images = torch.randn(2, 3, 4, 4)
     assert torch.equal(module[1].eval()(images), nn.BatchNorm2d(3).eval()(images).relu())
@@ -69,3 +70,19 @@ def test_one_process_needs_no_others() -> None:
     value = torch.ones(2)
     assert torch.equal(workers.sum(value), value)
     workers.wait()
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5, 6), (1, 2, 3, 3), (6, 3, 1, 1)])
+def test_batch_norm_of_one_process_is_that_of_torch(shape: tuple[int, int, int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images, towards = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
+    results = []
+    for kind in (nn.BatchNorm2d, TrainingBatchNorm):
+        layer = kind(shape[1]).double()
+        layer.weight.data = torch.linspace(-1, 2, shape[1], dtype=torch.float64)
+        part = (images * 0.01 + 5).requires_grad_()
+        output = layer(part)
+        (output * towards).sum().backward()
+        results.append([output, part.grad, layer.weight.grad, layer.bias.grad, layer.running_mean, layer.running_var])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)

@@ -31,18 +31,20 @@ def fitted_size(height: int, width: int, size: int) -> tuple[int, int]:
 def square_image(image: np.ndarray, size: int) -> np.ndarray:
     """Resize (bilinear) and pad an image (height, width, 3) uint8 to (size, size, 3) uint8."""
     height, width = fitted_size(image.shape[0], image.shape[1], size)
-    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
+    if image.shape[:2] != (height, width):
+        image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
     out = np.zeros((size, size, 3), dtype=np.uint8)
-    out[:height, :width] = np.asarray(resized)
+    out[:height, :width] = image
     return out
 
 
 def square_label(label: np.ndarray, size: int) -> np.ndarray:
     """Resize (nearest) and pad a label map (height, width) uint8 to (size, size) with 255."""
     height, width = fitted_size(label.shape[0], label.shape[1], size)
-    resized = Image.fromarray(label).resize((width, height), Image.Resampling.NEAREST)
+    if label.shape != (height, width):
+        label = np.asarray(Image.fromarray(label).resize((width, height), Image.Resampling.NEAREST))
     out = np.full((size, size), VOID, dtype=np.uint8)
-    out[:height, :width] = np.asarray(resized)
+    out[:height, :width] = label
     return out
 
 

@@ -109,6 +109,14 @@ class Metric(ABC):
         """
 
     @abstractmethod
+    def state(self) -> list[Any]:
+        """What was seen, as JSON, without loss."""
+
+    @abstractmethod
+    def restore(self, state: list[Any]) -> None:
+        """Go on from what :meth:`state` gave."""
+
+    @abstractmethod
     def _values(self) -> list[float]:
         """IoU in 0..1 of background, base and novel classes; nan for a class without a figure."""
 
@@ -153,6 +161,14 @@ class PerImage(Metric):
         row[self._places(counts, novel)] = task_iou(counts.cpu())
         self._seen.append(row.tolist())
 
+    def state(self) -> list[Any]:
+        """One row per task."""
+        return [[None if math.isnan(value) else value for value in row] for row in self._seen]
+
+    def restore(self, state: list[Any]) -> None:
+        """See ``Metric.restore``."""
+        self._seen = [[math.nan if value is None else float(value) for value in row] for row in state]
+
     def _values(self) -> list[float]:
         columns = zip(*self._seen, strict=True) if self._seen else [()] * (1 + len(self.base) + len(self.novel))
         return [_mean([value for value in column if not math.isnan(value)]) for column in columns]
@@ -168,6 +184,14 @@ class Accumulated(Metric):
     def update(self, counts: Tensor, novel: Sequence[str] | None = None) -> None:
         """Take images of a task; see ``Metric.update``."""
         self._seen[self._places(counts, novel)] += counts.sum(dim=0).cpu()
+
+    def state(self) -> list[Any]:
+        """Counts of every class."""
+        return self._seen.tolist()  # type: ignore[no-any-return]
+
+    def restore(self, state: list[Any]) -> None:
+        """See ``Metric.restore``."""
+        self._seen = torch.tensor(state, dtype=torch.int64).view_as(self._seen)
 
     def _values(self) -> list[float]:
         return accumulated_iou(self._seen).tolist()

@@ -6,8 +6,7 @@ All methods of a call see exactly the same tasks, and each task's features are r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -16,7 +15,9 @@ from torch import Tensor
 from gfss.data.catalog import Fold
 from gfss.data.episodes import Task, joint_task, task
 from gfss.errors import GfssError, unknown
-from gfss.evaluation.metrics import METRICS, Metric, image_counts
+from gfss.evaluation.kept import Kept
+from gfss.evaluation.metrics import METRICS, image_counts
+from gfss.evaluation.results import Result
 from gfss.methods.base import Method, Query
 from gfss.methods.trivial import Oracle
 from gfss.models.maps import class_map
@@ -25,26 +26,6 @@ from gfss.training.source import EpisodeSource
 
 ProtocolName = Literal["paired", "joint"]
 CHUNK = 64  # queries that are scored at once
-
-
-@dataclass
-class Result:
-    """Outcome of one method.
-
-    Attributes:
-        metrics: by name, over all tasks.
-        seconds: time spent learning, segmenting and counting.
-    """
-
-    metrics: dict[str, Metric]
-    seconds: dict[str, float] = field(default_factory=lambda: {"learn": 0.0, "segment": 0.0, "count": 0.0})
-
-    def __add__(self, other: Result) -> Result:
-        """The outcome over the tasks of both."""
-        return Result(
-            {key: metric + other.metrics[key] for key, metric in self.metrics.items()},
-            {part: seconds + other.seconds[part] for part, seconds in self.seconds.items()},
-        )
 
 
 def draw_tasks(
@@ -71,9 +52,9 @@ def draw_tasks(
 def examine(
     methods: Sequence[Method],
     source: EpisodeSource,
-    tasks: Iterable[Task],
-    total: int,
+    tasks: Sequence[Task],
     supports: EpisodeSource | None = None,
+    kept: Kept | None = None,
 ) -> dict[str, Result]:
     """Run methods over tasks.
 
@@ -81,16 +62,19 @@ def examine(
         methods: with different names.
         source: queries come from here, supports too unless ``supports`` is given.
         tasks: from :func:`draw_tasks`.
-        total: number of tasks, for the progress bar.
+        kept: where the results of the first tasks are kept.
     """
     if len({method.name for method in methods}) != len(methods):
         raise GfssError("two methods have the same name; each is examined once")
     fold, dataset = source.fold, source.dataset
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
     results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
-    with Bar("tasks", total) as bar, torch.no_grad():
-        for drawn in tasks:
+    done = kept.restore(results, len(tasks)) if kept else 0
+    with Bar("tasks", len(tasks), done) as bar, torch.no_grad():
+        for number, drawn in enumerate(tasks[done:], start=done + 1):
             _examine_task(methods, results, source, supports or source, drawn, fold)
+            if kept:
+                kept.keep(results, number, complete=number == len(tasks))
             bar.advance()
     return results
 

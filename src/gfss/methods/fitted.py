@@ -24,10 +24,14 @@ class NovelFitter:
 
     The last support set and the last query are remembered, so that several methods can be examined on the same task
     at the price of one.
+
+    Attributes:
+        form: of :func:`fit_novel`; the cheaper one if left out.
     """
 
     options: NovelOptions = field(default_factory=NovelOptions)
     seed: int = 0
+    form: str | None = None
     _support: Support | None = None
     _classifier: NovelClassifier | None = None
     _query: Features | None = None
@@ -41,7 +45,9 @@ class NovelFitter:
             if all((coarse == label).any() for label in range(support.novel + 1)):  # else too thin: take every pixel
                 labels = coarse
             maps = novel_maps(support.features, self.options)
-            self._classifier = fit_novel(maps[None], labels[None], support.novel + 1, self.options, self.seed)
+            self._classifier = fit_novel(
+                maps[None], labels[None], support.novel + 1, self.options, self.seed, self.form
+            )
             self._support, self._query = support, None
         return self._classifier
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from gfss.errors import GfssError, unknown
 from gfss.progress import Bar
+from gfss.training.batch_norm import quicken_batch_norm
 from gfss.training.checkpoint import (
     has_checkpoint,
     load_checkpoint,
@@ -24,7 +25,7 @@ from gfss.training.checkpoint import (
     restore_optimiser,
     save_checkpoint,
 )
-from gfss.training.parallel import Workers, synchronise_batch_norm
+from gfss.training.parallel import Workers
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -62,9 +63,10 @@ class Schedule:
     def make(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
         """A fresh optimiser."""
         if self.optimiser == "sgd":
-            return torch.optim.SGD(parameters, self.rate, momentum=0.9, nesterov=True, weight_decay=self.weight_decay)
+            options = {"momentum": 0.9, "nesterov": True, "weight_decay": self.weight_decay}
+            return torch.optim.SGD(parameters, self.rate, fused=True, **options)
         if self.optimiser == "adamw":
-            return torch.optim.AdamW(parameters, self.rate, weight_decay=self.weight_decay)
+            return torch.optim.AdamW(parameters, self.rate, weight_decay=self.weight_decay, fused=True)
         raise unknown("optimiser", self.optimiser, ("sgd", "adamw"))
 
 
@@ -117,8 +119,8 @@ def train(
         The loss of every iteration of this call.
     """
     workers = workers or Workers()
-    if workers.world > 1:
-        synchronise_batch_norm(module)
+    if workers.world > 1 or workers.device.type == "cpu":
+        quicken_batch_norm(module)
     parameters = [p for p in module.parameters() if p.requires_grad]
     optimiser = schedule.make(parameters)
     plan = {**asdict(schedule), "seed": seed}

@@ -1,4 +1,4 @@
-"""Several processes training as one: sums over processes, and batch norm over the whole batch."""
+"""Several processes training as one."""
 
 from __future__ import annotations
 
@@ -82,50 +82,3 @@ def _leave() -> None:
     """Leave the other processes before the interpreter goes: threads of the back end that still run would abort it."""
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-class SynchronisedBatchNorm(nn.BatchNorm2d):
-    """Batch norm whose statistics are those of all processes' samples together, on any device."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        if not self.training:
-            return super().forward(input)
-        count = torch.full((1,), float(input.numel() / input.shape[1]), device=input.device)
-        sums = _SumOverProcesses.apply(torch.cat([input.sum(dim=(0, 2, 3)), count]))
-        total = sums[-1].detach()
-        mean = sums[:-1] / total
-        shape = (1, self.num_features, 1, 1)
-        # centred first: E[x^2] - E[x]^2 loses all digits where samples differ little, as in the 1 x 1 pyramid branch
-        centred = input - mean.view(shape)
-        variance = _SumOverProcesses.apply(centred.square().sum(dim=(0, 2, 3))) / total
-        if self.running_mean is not None and self.running_var is not None and self.momentum is not None:
-            with torch.no_grad():
-                self.running_mean.lerp_(mean, self.momentum)
-                self.running_var.lerp_(variance * total / (total - 1).clamp_min(1), self.momentum)
-                if self.num_batches_tracked is not None:
-                    self.num_batches_tracked.add_(1)
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        return centred * scale.view(shape) + self.bias.view(shape)
-
-
-class _SumOverProcesses(torch.autograd.Function):
-    """all_reduce whose gradient is all_reduce."""
-
-    @staticmethod
-    def forward(ctx: object, value: Tensor) -> Tensor:  # type: ignore[override]
-        value = value.clone()
-        dist.all_reduce(value)
-        return value
-
-    @staticmethod
-    def backward(ctx: object, grad: Tensor) -> Tensor:  # type: ignore[override]
-        grad = grad.contiguous().clone()
-        dist.all_reduce(grad)
-        return grad
-
-
-def synchronise_batch_norm(module: nn.Module) -> None:
-    """Turn every batch norm of a module into the synchronised one, in place."""
-    for child in module.modules():
-        if type(child) is nn.BatchNorm2d:
-            child.__class__ = SynchronisedBatchNorm

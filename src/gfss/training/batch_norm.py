@@ -1,0 +1,85 @@
+"""Batch norm in training: over the samples of all processes, and quick on a CPU.
+
+Torch's own takes the statistics on a CPU value by value in double precision, which is most of its time; here they are
+two sums. What comes out is the same up to rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class TrainingBatchNorm(nn.BatchNorm2d):
+    """Batch norm whose statistics are those of all processes' samples together, on any device."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        mean, variance, count = statistics(input.detach())
+        if self.running_mean is not None and self.running_var is not None and self.momentum is not None:
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(variance * (count / max(count - 1, 1)), self.momentum)
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+        return _Normalise.apply(input, self.weight, self.bias, mean, variance, count, self.eps)  # type: ignore[no-any-return]
+
+
+def statistics(maps: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Mean and variance of every channel over all samples of all processes, and their number."""
+    count = maps.numel() / maps.shape[1]
+    sums = maps.sum(dim=(0, 2, 3))
+    if _processes() > 1:
+        both = _summed(torch.cat([sums, sums.new_full((1,), count)]))
+        sums, count = both[:-1], float(both[-1])
+    mean = sums / count
+    # centred first: E[x^2] - E[x]^2 loses all digits where samples differ little, as in the 1 x 1 pyramid branch
+    centred = maps - mean.view(1, -1, 1, 1)
+    squares = centred.mul_(centred).sum(dim=(0, 2, 3))
+    return mean, (_summed(squares) if _processes() > 1 else squares) / count, count
+
+
+class _Normalise(torch.autograd.Function):
+    """(x - mean) / sqrt(variance + eps) * weight + bias, where mean and variance depend on all samples."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, maps: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, count: float, eps: float
+    ) -> Tensor:
+        ctx.save_for_backward(maps, weight, mean, variance)
+        ctx.count, ctx.eps = count, eps
+        return torch.batch_norm(maps, weight, bias, mean, variance, False, 0.0, eps, False)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        maps, weight, mean, variance = ctx.saved_tensors
+        backward, wanted = torch.ops.aten.native_batch_norm_backward, [True, True, True]
+        inverse = torch.rsqrt(variance + ctx.eps)
+        if _processes() == 1:
+            return *backward(grad, maps, weight, None, None, mean, inverse, True, ctx.eps, wanted), *[None] * 4
+        # the gradient with mean and variance held fixed, then what comes through them: a x + b in every channel
+        own, of_weight, of_bias = backward(grad, maps, weight, mean, variance, None, None, False, ctx.eps, wanted)
+        along, level = _summed(torch.stack([of_weight, of_bias])) * (weight * inverse / ctx.count)
+        slope = along * inverse
+        shape = (1, -1, 1, 1)
+        own -= torch.addcmul((level - slope * mean).view(shape), maps, slope.view(shape))
+        return own, of_weight, of_bias, None, None, None, None
+
+
+def _processes() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def _summed(value: Tensor) -> Tensor:
+    dist.all_reduce(value)
+    return value
+
+
+def quicken_batch_norm(module: nn.Module) -> None:
+    """Turn every batch norm of a module into this one, in place."""
+    for child in module.modules():
+        if type(child) is nn.BatchNorm2d:
+            child.__class__ = TrainingBatchNorm

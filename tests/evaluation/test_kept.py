@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.training.tiny import make_context, make_source
+
+from gfss.evaluation import kept as module
+from gfss.evaluation.kept import Kept, kept_results
+from gfss.evaluation.protocols import draw_tasks, examine
+from gfss.evaluation.results import Result
+from gfss.methods import build_method
+from gfss.methods.base import Method, Support
+from gfss.methods.fitted import NormalisedScoreFusion
+from gfss.training.source import EpisodeSource
+
+TASKS = 5
+TORN = '{"tasks": 2, "results": {"nsf": {"metrics": {"per-image": [[1.0]], "accumulated": [[1]]}, "seconds": {}}}}'
+
+
+class Pulled(NormalisedScoreFusion):
+    """The plug is pulled at the given task."""
+
+    def __init__(self, inner: NormalisedScoreFusion, at: int) -> None:
+        super().__init__(inner.fitter)
+        self.at, self.learned = at, 0
+
+    def learn(self, support: Support) -> None:
+        self.learned += 1
+        if self.learned == self.at:
+            raise KeyboardInterrupt
+        super().learn(support)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
+    return make_source(tmp_path_factory.mktemp("source"), keep=True)
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0)
+    return Kept(tmp_path / "kept.json")
+
+
+def fusion(source: EpisodeSource) -> NormalisedScoreFusion:
+    method = build_method("nsf", make_context(source))
+    assert isinstance(method, NormalisedScoreFusion)
+    return method
+
+
+def figures(result: Result) -> list[object]:
+    return [metric.summary().model_dump() for metric in result.metrics.values()]
+
+
+def run(method: Method, source: EpisodeSource, kept: Kept | None, tasks: int = TASKS) -> Result:
+    return examine([method], source, draw_tasks(source, "paired", 1, tasks, seed=0), kept=kept)["nsf"]
+
+
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(source: EpisodeSource, kept: Kept) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(Pulled(fusion(source), at=4), source, kept)
+    second = Pulled(fusion(source), at=0)
+    resumed = run(second, source, kept)
+    assert second.learned == TASKS - 3
+    assert figures(resumed) == figures(run(fusion(source), source, None))
+    assert all(seconds > 0 for seconds in resumed.seconds.values())
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", TORN, '{"tasks": 2, "results": {"nsf": 1}}', '{"tasks": 2, "results": {}}']
+)
+def test_a_torn_file_counts_as_none(source: EpisodeSource, kept: Kept, content: str) -> None:
+    kept.path.write_text(content)
+    method = Pulled(fusion(source), at=0)
+    assert figures(run(method, source, kept)) == figures(run(fusion(source), source, None))
+    assert method.learned == TASKS
+
+
+def test_a_longer_evaluation_goes_on_where_a_shorter_one_ended(source: EpisodeSource, tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "kept.json")
+    run(fusion(source), source, kept, tasks=2)
+    longer = Pulled(fusion(source), at=0)
+    found = run(longer, source, kept)
+    assert longer.learned == TASKS - 2
+    assert figures(found) == figures(run(fusion(source), source, None))
+    again = Pulled(fusion(source), at=0)
+    assert figures(run(again, source, kept)) == figures(found)
+    assert again.learned == 0
+
+
+def test_a_shorter_evaluation_starts_anew(source: EpisodeSource, tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "kept.json")
+    run(fusion(source), source, kept)
+    shorter = Pulled(fusion(source), at=0)
+    assert figures(run(shorter, source, kept, tasks=2)) == figures(run(fusion(source), source, None, tasks=2))
+    assert shorter.learned == 2
+
+
+def test_unfinished_results_are_written_once_a_minute(
+    source: EpisodeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 60)
+    kept = Kept(tmp_path / "kept.json")
+    with pytest.raises(KeyboardInterrupt):
+        run(Pulled(fusion(source), at=TASKS), source, kept)
+    assert not kept.path.exists()
+
+
+def test_the_name_depends_on_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GFSS_CACHE", str(tmp_path))
+    names = {kept_results({"seed": seed, "methods": methods}).path for seed in (0, 1) for methods in (["nsf"], ["pcn"])}
+    assert len(names) == 4
+    assert kept_results({"a": 1, "b": 2}).path == kept_results({"b": 2, "a": 1}).path
