@@ -66,7 +66,7 @@ def test_what_is_done_is_not_done_again(data: Path, finished: Path) -> None:
     assert states(plan) == [("base", "done"), ("evaluate", "done")]
     assert run_plan(plan) == 0
     records = [read_record(path) for path in find_records([finished / "results"])]
-    assert {record.method for record in records} == {"nsf", "pcn"}
+    assert {record.method for record in records} == {"base", "nsf", "pcn"}
     (cost,) = read_costs(next((finished / "results").rglob("costs.csv")))
     assert (cost.method, cost.resumed) == ("pcn", False)
     assert cost.seconds > 0

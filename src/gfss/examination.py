@@ -62,9 +62,10 @@ def evaluate_stage(
         recipe["supports"] = supports_from
     if not blind:
         recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
-    about = {"recipe": recipe, "methods": names, "shots": shots, "protocol": protocol, "seed": seed}
-    about |= {"supports": supports_from, "share": [workers.rank, workers.world]}
-    about |= {"data": experiment.val_set.fingerprint, "trained": _checksums(experiment, methods, shots, blind)}
+    about: dict[str, Any] = {"data": experiment.val_set.fingerprint, "fold": _fold_name(experiment), "recipe": recipe}
+    about |= {"trained": _checksums(experiment, methods, shots, blind), "methods": list(names)}
+    about |= {"protocol": protocol, "shots": shots, "tasks": tasks, "seed": seed, "from": supports_from}
+    about |= {"share": [workers.rank, workers.world]}
     parts = workers.gather(examine(methods, source, share, supports, kept_results(about)))
     results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
     total = time.perf_counter() - start

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from gfss.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.records import peak_memory_mb, versions, write_record
-from gfss.examination import evaluate_stage
+from gfss.examination import base_record, evaluate_stage
 from gfss.experiment import Experiment
 from gfss.plan import Plan, Step
 from gfss.requirements import missing
@@ -41,6 +41,9 @@ def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> int
 def _do(plan: Plan, step: Step, experiment: Experiment) -> None:
     if step.kind == "base":
         train_base_stage(experiment, seed=step.seed, resume=True, options=plan.recipe.base)
+        if is_first():
+            write_record(plan.record_path(step.fold, "base", 0, "joint", step.seed), base_record(experiment))
+        _wait_for_others()
     elif step.kind == "train":
         _train(plan, step, experiment)
     else:

@@ -53,8 +53,8 @@ def figures(result: Result) -> list[object]:
     return [metric.summary().model_dump() for metric in result.metrics.values()]
 
 
-def run(method: Method, source: EpisodeSource, kept: Kept | None, tasks: int = TASKS) -> Result:
-    return examine([method], source, draw_tasks(source, "paired", 1, tasks, seed=0), kept=kept)["nsf"]
+def run(method: Method, source: EpisodeSource, kept: Kept | None) -> Result:
+    return examine([method], source, draw_tasks(source, "paired", 1, TASKS, seed=0), kept=kept)["nsf"]
 
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(source: EpisodeSource, kept: Kept) -> None:
@@ -77,24 +77,12 @@ def test_a_torn_file_counts_as_none(source: EpisodeSource, kept: Kept, content: 
     assert method.learned == TASKS
 
 
-def test_a_longer_evaluation_goes_on_where_a_shorter_one_ended(source: EpisodeSource, tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "kept.json")
-    run(fusion(source), source, kept, tasks=2)
-    longer = Pulled(fusion(source), at=0)
-    found = run(longer, source, kept)
-    assert longer.learned == TASKS - 2
-    assert figures(found) == figures(run(fusion(source), source, None))
-    again = Pulled(fusion(source), at=0)
-    assert figures(run(again, source, kept)) == figures(found)
-    assert again.learned == 0
-
-
-def test_a_shorter_evaluation_starts_anew(source: EpisodeSource, tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "kept.json")
+def test_nothing_is_left_of_a_complete_evaluation(source: EpisodeSource, kept: Kept) -> None:
     run(fusion(source), source, kept)
-    shorter = Pulled(fusion(source), at=0)
-    assert figures(run(shorter, source, kept, tasks=2)) == figures(run(fusion(source), source, None, tasks=2))
-    assert shorter.learned == 2
+    assert not kept.path.exists()
+    again = Pulled(fusion(source), at=0)
+    run(again, source, kept)
+    assert again.learned == TASKS
 
 
 def test_unfinished_results_are_written_once_a_minute(

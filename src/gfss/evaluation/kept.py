@@ -1,4 +1,4 @@
-"""Results so far: an interrupted evaluation goes on where it stopped, and a longer one where a shorter one ended."""
+"""Results so far: an interrupted evaluation goes on where it stopped."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ class Kept:
     path: Path
     _kept: float = field(default_factory=time.monotonic)
 
-    def restore(self, results: Mapping[str, Result], most: int) -> int:
-        """Fill in what is known of the first tasks, how many they are; none if the file is torn or holds too many."""
+    def restore(self, results: Mapping[str, Result]) -> int:
+        """Fill in what is known of the first tasks; how many they are, none if the file is torn."""
         blank = {name: result.state() for name, result in results.items()}
         try:
             content = read_json(self.path)
-            if (done := int(content["tasks"])) > most:
-                return 0
+            done = int(content["tasks"])
             for name, result in results.items():
                 result.restore(content["results"][name])
         except (GfssError, KeyError, TypeError, ValueError, RuntimeError):
@@ -44,12 +43,16 @@ class Kept:
             return 0
         return done
 
-    def keep(self, results: Mapping[str, Result], tasks: int, complete: bool = False) -> None:
-        """Write the results of the first tasks, at most once a minute until they are complete."""
-        if complete or time.monotonic() - self._kept >= KEEP_SECONDS:
+    def keep(self, results: Mapping[str, Result], tasks: int) -> None:
+        """Write the results of the first tasks, at most once a minute."""
+        if time.monotonic() - self._kept >= KEEP_SECONDS:
             states = {name: result.state() for name, result in results.items()}
             write_json(self.path, {"tasks": tasks, "results": states})
             self._kept = time.monotonic()
+
+    def remove(self) -> None:
+        """The evaluation is complete; another one shall compute everything anew."""
+        self.path.unlink(missing_ok=True)
 
 
 @cache
@@ -64,10 +67,10 @@ def program_hash() -> str:
 
 
 def kept_results(about: Mapping[str, Any]) -> Kept:
-    """Where the results of an evaluation are kept.
+    """Where the results of an evaluation are kept until it is complete.
 
     Args:
-        about: everything that they depend on but the number of tasks and the program itself, as JSON.
+        about: everything that they depend on but the program itself, as JSON.
     """
     key = hashlib.sha256(json.dumps([about, program_hash()], sort_keys=True).encode()).hexdigest()[:20]
     return Kept(cache_folder("evaluations") / f"{key}.json")

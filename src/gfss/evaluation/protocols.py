@@ -62,20 +62,22 @@ def examine(
         methods: with different names.
         source: queries come from here, supports too unless ``supports`` is given.
         tasks: from :func:`draw_tasks`.
-        kept: where the results of the first tasks are kept.
+        kept: where the results so far are kept in case of an interruption.
     """
     if len({method.name for method in methods}) != len(methods):
         raise GfssError("two methods have the same name; each is examined once")
     fold, dataset = source.fold, source.dataset
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
     results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
-    done = kept.restore(results, len(tasks)) if kept else 0
+    done = kept.restore(results) if kept else 0
     with Bar("tasks", len(tasks), done) as bar, torch.no_grad():
         for number, drawn in enumerate(tasks[done:], start=done + 1):
             _examine_task(methods, results, source, supports or source, drawn, fold)
             if kept:
-                kept.keep(results, number, complete=number == len(tasks))
+                kept.keep(results, number)
             bar.advance()
+    if kept:
+        kept.remove()
     return results
 
 
