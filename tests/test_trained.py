@@ -13,7 +13,7 @@ from gfss.methods import Context, build_method
 from gfss.training.base_files import load_base
 from gfss.training.trained import load_method
 
-FOLDS = [REPOSITORY / "trained" / "pascal-lite0" / "fold0"]
+FOLDS = [REPOSITORY / "trained" / "pascal-lite0" / f"fold{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("fold", FOLDS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -21,7 +21,7 @@ def test_every_part_loads_on_its_base_model(fold: Path) -> None:
     base = load_base(fold / "base")
     side = base.encoder.map_size(base.card.size)
     methods = [path for path in sorted(fold.iterdir()) if path.name != "base"]
-    assert {"pcn-1shot", "pcn-5shot"} <= {path.name for path in methods}
+    assert {"pcn-1shot", "pixel-1shot", "acastle-1shot", "capl-1shot"} <= {path.name for path in methods}
     for folder in methods:
         method = build_method(folder.name.rsplit("-", 1)[0], Context(base, (side, side)))
         load_method(folder, method, base.card)
