@@ -55,6 +55,7 @@ class Experiment:
         novel_options: how novel classifiers are fitted.
         calibrators: method name -> calibrator, for further methods on NSF (or on NAME, as ``NAME+T``) and in place of
             the usual ones.
+        trained_shots: one trained part for any number of shots, trained on so many supports; one for each number if 0.
         tag: word in the folder's name, which keeps apart what is trained in another way.
         runs: folder below which trained parts lie.
     """
@@ -71,6 +72,7 @@ class Experiment:
     levels: tuple[str, ...] = ("layer2", "layer3", "layer4")
     novel_options: NovelOptions = field(default_factory=NovelOptions)
     calibrators: dict[str, CalibratorOptions] = field(default_factory=dict)
+    trained_shots: int = 0
     tag: str = ""
     runs: Path = Path("runs")
 
@@ -187,7 +189,7 @@ class Experiment:
 
     def method_folder(self, method: str, shots: int) -> Path:
         """Where the part of a method lies that serves a number of shots."""
-        return self.folder / f"{method}-{training_shots(method, shots)}shot"
+        return self.folder / f"{method}-{self.trained_shots or training_shots(method, shots)}shot"
 
     def method(self, name: str, shots: int, seed: int = 0, trained: bool = True) -> Method:
         """A method, with its trained part unless asked otherwise; what a calibrator stands on is always trained."""
