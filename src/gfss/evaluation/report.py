@@ -73,8 +73,9 @@ def write_report(results: Sequence[Path], out: Path, experiment: Experiment | No
         _who_wins(page, system, own)
     for system, own in systems.items():
         _class_by_class(page, system, own)
-    if experiment is not None:
-        _look(page, experiment, min(record.shots for record in records), {record.method for record in records})
+    taught = [record for record in records if record.shots]  # a base model alone has none
+    if experiment is not None and taught:
+        _look(page, experiment, min(record.shots for record in taught), {record.method for record in taught})
     _times(page, records, costs)
     _made(page, records)
     page.write(out)
