@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
 from operator import add
@@ -21,7 +21,6 @@ from gfss.files import read_json
 from gfss.methods import BLIND
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
-from gfss.training.base import base_miou
 from gfss.training.parallel import Workers, start_workers, started_processes
 
 
@@ -62,10 +61,10 @@ def evaluate_stage(
         recipe["supports"] = supports_from
     if not blind:
         recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
-    about: dict[str, Any] = {"data": experiment.val_set.fingerprint, "fold": _fold_name(experiment), "recipe": recipe}
-    about |= {"trained": _checksums(experiment, methods, shots, blind), "methods": list(names)}
-    about |= {"protocol": protocol, "shots": shots, "tasks": tasks, "seed": seed, "from": supports_from}
-    about |= {"share": [workers.rank, workers.world]}
+    data = [experiment.val_set.fingerprint, (supports or source).dataset.fingerprint]
+    about: dict[str, Any] = {"data": data, "fold": _fold_name(experiment), "recipe": recipe, "methods": list(names)}
+    about |= {"trained": _checksums(experiment, methods, shots, blind), "share": [workers.rank, workers.world]}
+    about |= {"protocol": protocol, "shots": shots, "tasks": tasks, "seed": seed}
     parts = workers.gather(examine(methods, source, share, supports, kept_results(about)))
     results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
     total = time.perf_counter() - start
@@ -94,10 +93,12 @@ def evaluate_stage(
     ]
 
 
-def base_record(experiment: Experiment) -> Record:
-    """The base classifier alone on every val image, as a record with 0 shots (accumulated IoU, novel pixels void)."""
-    start = time.perf_counter()
-    iou = base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
+def base_record(experiment: Experiment, iou: Mapping[str, float]) -> Record:
+    """The base classifier alone on every val image, as a record with 0 shots (accumulated IoU, novel pixels void).
+
+    Args:
+        iou: from :func:`gfss.stages.train_base_stage`.
+    """
     card = experiment.model.card
     unseen = dict.fromkeys(card.novel)
     figures = summarise({name: iou[name] for name in card.classes}, unseen, iou["background"])
@@ -116,7 +117,7 @@ def base_record(experiment: Experiment) -> Record:
         supports=[[]],
         figures={"accumulated": figures},
         run=Run(
-            seconds={"evaluate": time.perf_counter() - start},
+            seconds={},
             peak_memory_mb=peak_memory_mb(),
             versions=versions(),
         ),

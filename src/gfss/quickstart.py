@@ -18,7 +18,7 @@ from gfss.training.episodic import EpisodicOptions
 
 # less than the usual training, on the paper's episodes (no held-out base models), and one calibrator for both shots
 QUICK = EpisodicOptions(iterations=600, episodes=200, held_out=0)
-BASE_EPOCHS = 9  # two thirds of the usual, for the same reason
+BASE_EPOCHS = 9  # two thirds of the usual
 METHODS = ("score", "npf", "nsf", "pcn")
 SHOTS = (1, 5)
 TASKS = 20

@@ -40,9 +40,9 @@ def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> int
 
 def _do(plan: Plan, step: Step, experiment: Experiment) -> None:
     if step.kind == "base":
-        train_base_stage(experiment, seed=step.seed, resume=True, options=plan.recipe.base)
+        iou = train_base_stage(experiment, seed=step.seed, resume=True, options=plan.recipe.base)
         if is_first():
-            write_record(plan.record_path(step.fold, "base", 0, "joint", step.seed), base_record(experiment))
+            write_record(plan.record_path(step.fold, "base", 0, "joint", step.seed), base_record(experiment, iou))
         _wait_for_others()
     elif step.kind == "train":
         _train(plan, step, experiment)

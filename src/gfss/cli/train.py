@@ -49,7 +49,7 @@ def base(
     for name, value in figures.items():
         typer.echo(f"{name:>16} {value:6.2f}")
     if out:
-        record = base_record(experiment)
+        record = base_record(experiment, figures)
         write_record(record_path(out, record), record)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,28 +28,27 @@ class Kept:
     """
 
     path: Path
-    _kept: float = field(default_factory=time.monotonic)
+    _written: float = field(default_factory=time.monotonic)
 
-    def restore(self, results: Mapping[str, Result]) -> int:
+    def restore(self, results: dict[str, Result]) -> int:
         """Fill in what is known of the first tasks; how many they are, none if the file is torn."""
-        blank = {name: result.state() for name, result in results.items()}
+        known = deepcopy(results)
         try:
             content = read_json(self.path)
             done = int(content["tasks"])
-            for name, result in results.items():
+            for name, result in known.items():
                 result.restore(content["results"][name])
         except (GfssError, KeyError, TypeError, ValueError, RuntimeError):
-            for name, result in results.items():
-                result.restore(blank[name])
             return 0
+        results.update(known)
         return done
 
     def keep(self, results: Mapping[str, Result], tasks: int) -> None:
         """Write the results of the first tasks, at most once a minute."""
-        if time.monotonic() - self._kept >= KEEP_SECONDS:
+        if time.monotonic() - self._written >= KEEP_SECONDS:
             states = {name: result.state() for name, result in results.items()}
             write_json(self.path, {"tasks": tasks, "results": states})
-            self._kept = time.monotonic()
+            self._written = time.monotonic()
 
     def remove(self) -> None:
         """The evaluation is complete; another one shall compute everything anew."""
