@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop
 from gfss.training.base import BaseOptions, train_base
-from gfss.training.batch_norm import TrainingBatchNorm
+from gfss.training.batch_norm import SharedBatchNorm
 from gfss.training.episodic import EpisodicOptions, train_calibrator
 from gfss.training.parallel import Workers, start_workers
 
@@ -68,7 +69,7 @@ def together(folder: Path) -> None:
 
 
 def train_both(folder: Path, workers: Workers) -> dict[str, Tensor]:
-    """Weights of a base model (end to end, with batch norm) and of two calibrators after some steps."""
+    """Weights of a base model (end to end, with batch norm), of a head on a frozen encoder and of two calibrators."""
     source = make_source(folder)
     options = BaseOptions(
         levels=("layer4",), pyramid=4, width=8, separable=False, dropout=0.0, epochs=5, batch=8, rate=2.5e-3,
@@ -77,6 +78,12 @@ def train_both(folder: Path, workers: Workers) -> dict[str, Tensor]:
     with double_precision():
         model = train_base(source.dataset, FOLD, build_encoder("tiny"), "tiny", options, size=SIZE, workers=workers)
     weights = {f"base.{name}": value for name, value in model.state_dict().items()}
+    options = replace(options, separable=True, train_encoder=False)
+    store = source.store
+    model = train_base(
+        source.dataset, FOLD, store.model.encoder, "tiny", options, size=SIZE, bank=store.bank, workers=workers
+    )
+    weights |= {f"head.{name}": value for name, value in model.head.state_dict().items()}
     episodic = EpisodicOptions(iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-2, optimiser="sgd")
     for part, kind in (("calibrator", "pcn"), ("attention", "pcn-attention")):
         method = make_calibrated(source, kind)
@@ -108,7 +115,7 @@ def batch_norms(workers: Workers) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, kind, share in (
         ("plain", nn.BatchNorm2d, slice(None)),
-        ("synchronised", TrainingBatchNorm, slice(workers.rank, None, workers.world)),
+        ("synchronised", SharedBatchNorm, slice(workers.rank, None, workers.world)),
     ):
         layer = kind(4)
         layer.weight.data = torch.tensor([0.5, 1.0, 1.5, -1.0])

@@ -14,7 +14,7 @@ from tests.training.runs import train_both
 from tests.training.tiny import make_source
 from torch import Tensor, nn
 
-from gfss.training.batch_norm import TrainingBatchNorm, quicken_batch_norm
+from gfss.training.batch_norm import SharedBatchNorm, share_batch_norm
 from gfss.training.parallel import Workers, start_workers
 
 
@@ -36,7 +36,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
     return train_both(tmp_path_factory.mktemp("alone"), Workers())
 
 
-@pytest.mark.parametrize("part", ["base", "calibrator", "attention"])
+@pytest.mark.parametrize("part", ["base", "head", "calibrator", "attention"])
 def test_two_processes_train_the_same_weights_as_one(one: dict[str, Tensor], two: dict[str, Tensor], part: str) -> None:
     names = [name for name in one if name.startswith(part + ".")]
     assert len(names) > 5
@@ -56,9 +56,9 @@ def test_batch_norm_over_processes_is_batch_norm_over_the_whole_batch(two: dict[
 def test_every_batch_norm_is_turned_in_place() -> None:
     module = nn.Sequential(nn.BatchNorm2d(2), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU()))
     before = module.state_dict()
-    quicken_batch_norm(module)
-    assert isinstance(module[0], TrainingBatchNorm)
-    assert isinstance(module[1][0], TrainingBatchNorm)
+    share_batch_norm(module)
+    assert isinstance(module[0], SharedBatchNorm)
+    assert isinstance(module[1][0], SharedBatchNorm)
     assert module.state_dict().keys() == before.keys()
     images = torch.randn(2, 3, 4, 4)
     assert torch.equal(module[1].eval()(images), nn.BatchNorm2d(3).eval()(images).relu())
@@ -77,7 +77,7 @@ def test_batch_norm_of_one_process_is_that_of_torch(shape: tuple[int, int, int, 
     generator = torch.Generator().manual_seed(0)
     images, towards = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
     results = []
-    for kind in (nn.BatchNorm2d, TrainingBatchNorm):
+    for kind in (nn.BatchNorm2d, SharedBatchNorm):
         layer = kind(shape[1]).double()
         layer.weight.data = torch.linspace(-1, 2, shape[1], dtype=torch.float64)
         part = (images * 0.01 + 5).requires_grad_()

@@ -1,8 +1,4 @@
-"""Batch norm in training: over the samples of all processes, and quick on a CPU.
-
-Torch's own takes the statistics on a CPU value by value in double precision, which is most of its time; here they are
-two sums. What comes out is the same up to rounding.
-"""
+"""Batch norm over the samples of all processes: torch's own one for this works on GPUs only."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-class TrainingBatchNorm(nn.BatchNorm2d):
+class SharedBatchNorm(nn.BatchNorm2d):
     """Batch norm whose statistics are those of all processes' samples together, on any device."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -30,16 +26,13 @@ class TrainingBatchNorm(nn.BatchNorm2d):
 
 def statistics(maps: Tensor) -> tuple[Tensor, Tensor, float]:
     """Mean and variance of every channel over all samples of all processes, and their number."""
-    count = maps.numel() / maps.shape[1]
     sums = maps.sum(dim=(0, 2, 3))
-    if _processes() > 1:
-        both = _summed(torch.cat([sums, sums.new_full((1,), count)]))
-        sums, count = both[:-1], float(both[-1])
-    mean = sums / count
+    both = _summed(torch.cat([sums, sums.new_full((1,), maps.numel() / maps.shape[1])]))
+    count = float(both[-1])
+    mean = both[:-1] / count
     # centred first: E[x^2] - E[x]^2 loses all digits where samples differ little, as in the 1 x 1 pyramid branch
     centred = maps - mean.view(1, -1, 1, 1)
-    squares = centred.mul_(centred).sum(dim=(0, 2, 3))
-    return mean, (_summed(squares) if _processes() > 1 else squares) / count, count
+    return mean, _summed(centred.mul_(centred).sum(dim=(0, 2, 3))) / count, count
 
 
 class _Normalise(torch.autograd.Function):
@@ -58,8 +51,6 @@ class _Normalise(torch.autograd.Function):
         maps, weight, mean, variance = ctx.saved_tensors
         backward, wanted = torch.ops.aten.native_batch_norm_backward, [True, True, True]
         inverse = torch.rsqrt(variance + ctx.eps)
-        if _processes() == 1:
-            return *backward(grad, maps, weight, None, None, mean, inverse, True, ctx.eps, wanted), *[None] * 4
         # the gradient with mean and variance held fixed, then what comes through them: a x + b in every channel
         own, of_weight, of_bias = backward(grad, maps, weight, mean, variance, None, None, False, ctx.eps, wanted)
         along, level = _summed(torch.stack([of_weight, of_bias])) * (weight * inverse / ctx.count)
@@ -69,17 +60,15 @@ class _Normalise(torch.autograd.Function):
         return own, of_weight, of_bias, None, None, None, None
 
 
-def _processes() -> int:
-    return dist.get_world_size() if dist.is_initialized() else 1
-
-
 def _summed(value: Tensor) -> Tensor:
-    dist.all_reduce(value)
+    """The sum over all processes, in place; the value itself where there is only one."""
+    if dist.is_initialized():
+        dist.all_reduce(value)
     return value
 
 
-def quicken_batch_norm(module: nn.Module) -> None:
+def share_batch_norm(module: nn.Module) -> None:
     """Turn every batch norm of a module into this one, in place."""
     for child in module.modules():
         if type(child) is nn.BatchNorm2d:
-            child.__class__ = TrainingBatchNorm
+            child.__class__ = SharedBatchNorm

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gfss.errors import GfssError, unknown
 from gfss.progress import Bar
-from gfss.training.batch_norm import quicken_batch_norm
+from gfss.training.batch_norm import share_batch_norm
 from gfss.training.checkpoint import (
     has_checkpoint,
     load_checkpoint,
@@ -119,8 +119,8 @@ def train(
         The loss of every iteration of this call.
     """
     workers = workers or Workers()
-    if workers.world > 1 or workers.device.type == "cpu":
-        quicken_batch_norm(module)
+    if workers.world > 1:
+        share_batch_norm(module)
     parameters = [p for p in module.parameters() if p.requires_grad]
     optimiser = schedule.make(parameters)
     plan = {**asdict(schedule), "seed": seed}
