@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from gfss import quickstart as module
 from gfss.evaluation.records import find_records, read_record
 from gfss.quickstart import METHODS, SHOTS, quickstart
+from gfss.stages import BASE_RECIPES, SCRATCH
 from gfss.training.episodic import EpisodicOptions
 
 
 def test_everything_once_and_then_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BASE_EPOCHS", 1)
+    monkeypatch.setitem(BASE_RECIPES, "scratch", replace(SCRATCH, epochs=1))
     monkeypatch.setattr(module, "QUICK", EpisodicOptions(iterations=2, episodes=2, held_out=0))
     monkeypatch.setattr(module, "EXAMPLES", 1)
     page = quickstart(tmp_path, tasks=1).read_text()

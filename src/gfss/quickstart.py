@@ -17,8 +17,7 @@ from gfss.training.checkpoint import has_checkpoint
 from gfss.training.episodic import EpisodicOptions
 
 # less than the usual training, on the paper's episodes (no held-out base models), and one calibrator for both shots
-QUICK = EpisodicOptions(iterations=600, episodes=200, held_out=0)
-BASE_EPOCHS = 9  # two thirds of the usual
+QUICK = EpisodicOptions(iterations=800, episodes=400, held_out=0)
 METHODS = ("score", "npf", "nsf", "pcn")
 SHOTS = (1, 5)
 TASKS = 20
@@ -34,7 +33,7 @@ def quickstart(folder: Path, fold: int = 0, tasks: int = TASKS) -> Path:
     experiment = Experiment(data="scenes", fold=fold, trained_shots=1, runs=folder)
     if not has_checkpoint(experiment.base_folder, "base"):
         console.print("stage 1: base model on the base classes", highlight=False)
-        train_base_stage(experiment, epochs=BASE_EPOCHS, resume=True)
+        train_base_stage(experiment, resume=True)
     if not has_checkpoint(experiment.method_folder("pcn", 1), "method"):
         console.print("stage 2: calibrator on fake novel classes, taught from one image each", highlight=False)
         train_method_stage(experiment, "pcn", 1, options=QUICK, resume=True)

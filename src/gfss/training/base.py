@@ -44,6 +44,7 @@ class BaseOptions:
         epochs: passes over the training images.
         batch: images per iteration (over all processes).
         rate: initial learning rate.
+        warmup: iterations in which it grows to that.
         optimiser: ``sgd`` or ``adamw``.
         weight_decay: weight decay.
         smoothing: label smoothing.
@@ -63,6 +64,7 @@ class BaseOptions:
     epochs: int = 6
     batch: int = 16
     rate: float = 1e-3
+    warmup: int = 0
     optimiser: Literal["sgd", "adamw"] = "adamw"
     weight_decay: float = 1e-2
     smoothing: float = 0.0
@@ -200,7 +202,7 @@ def train_base(
     train(
         trained,
         loss,
-        Schedule(iterations, options.rate, options.optimiser, options.weight_decay),
+        Schedule(iterations, options.rate, options.optimiser, options.weight_decay, warmup=options.warmup),
         seed=seed,
         folder=folder,
         resume=resume,
