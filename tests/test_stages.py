@@ -123,7 +123,7 @@ def test_trivial_methods_need_no_model(data: Path, tmp_path: Path, protocol: Pro
 def test_the_base_model_alone_has_a_record(
     data: Path, runs: Path, finished: tuple[dict[str, float], list[Record]]
 ) -> None:
-    record = base_record(opened(data, runs))
+    record = base_record(opened(data, runs), finished[0])
     assert (record.method, record.shots, record.novel_classes) == ("base", 0, list(CLASSES[:2]))
     assert record.figures["accumulated"].base == pytest.approx(finished[0]["base"])
 
