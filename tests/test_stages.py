@@ -125,7 +125,11 @@ def test_the_base_model_alone_has_a_record(
 ) -> None:
     record = base_record(opened(data, runs), finished[0])
     assert (record.method, record.shots, record.novel_classes) == ("base", 0, list(CLASSES[:2]))
-    assert record.figures["accumulated"].base == pytest.approx(finished[0]["base"])
+    figures = record.figures["accumulated"]
+    assert figures.base == pytest.approx(finished[0]["base"])
+    assert {"background": figures.background, **figures.classes, "base": figures.base} == pytest.approx(
+        {**finished[0], **dict.fromkeys(CLASSES[:2])}
+    )
 
 
 def test_joint_protocol(data: Path, runs: Path, finished: object) -> None:

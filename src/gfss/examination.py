@@ -116,11 +116,7 @@ def base_record(experiment: Experiment, iou: Mapping[str, float]) -> Record:
         novel_classes=list(card.novel),
         supports=[[]],
         figures={"accumulated": figures},
-        run=Run(
-            seconds={},
-            peak_memory_mb=peak_memory_mb(),
-            versions=versions(),
-        ),
+        run=Run(peak_memory_mb=peak_memory_mb(), versions=versions()),
     )
 
 

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop
 from gfss.training.base import BaseOptions, train_base
-from gfss.training.batch_norm import SharedBatchNorm
 from gfss.training.episodic import EpisodicOptions, train_calibrator
 from gfss.training.parallel import Workers, start_workers
+from gfss.training.shared import SharedBatchNorm
 
 ITERATIONS = 150
 STEPS = 20
@@ -60,19 +60,19 @@ def to_be_compared(folder: Path) -> None:
 
 
 def together(folder: Path) -> None:
-    """Under ``torchrun``: what :func:`train_both` gives, and the batch norm of all processes against the plain one."""
+    """Under ``torchrun``: what :func:`train_all` gives, and the batch norm of all processes against the plain one."""
     workers = start_workers()
-    weights = train_both(folder, workers)
+    weights = train_all(folder, workers)
     compared = batch_norms(workers)
     if workers.rank == 0:
         save_file({**weights, **compared}, folder / "together.safetensors")
 
 
-def train_both(folder: Path, workers: Workers) -> dict[str, Tensor]:
+def train_all(folder: Path, workers: Workers) -> dict[str, Tensor]:
     """Weights of a base model (end to end, with batch norm), of a head on a frozen encoder and of two calibrators."""
     source = make_source(folder)
     options = BaseOptions(
-        levels=("layer4",), pyramid=4, width=8, separable=False, dropout=0.0, epochs=5, batch=8, rate=2.5e-3,
+        levels=("layer4",), pyramid=4, width=8, separable=False, dropout=0.1, epochs=5, batch=8, rate=2.5e-3,
         optimiser="sgd", weight_decay=1e-4, label_stride=2, train_encoder=True,
     )  # fmt: skip
     with double_precision():
@@ -83,6 +83,7 @@ def train_both(folder: Path, workers: Workers) -> dict[str, Tensor]:
     model = train_base(
         source.dataset, FOLD, store.model.encoder, "tiny", options, size=SIZE, bank=store.bank, workers=workers
     )
+    # in float32, as in earnest: a head has few layers, so rounding hardly grows
     weights |= {f"head.{name}": value for name, value in model.head.state_dict().items()}
     episodic = EpisodicOptions(iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-2, optimiser="sgd")
     for part, kind in (("calibrator", "pcn"), ("attention", "pcn-attention")):

@@ -25,6 +25,7 @@ from gfss.training.bank import Bank, build_bank
 from gfss.training.base import BaseOptions, base_miou, pixel_loss, train_base
 from gfss.training.base_files import load_base, save_base
 from gfss.training.batches import augmentations, batch_images, training_images
+from gfss.training.loop import Schedule
 
 FROZEN = BaseOptions(levels=LEVELS, pyramid=4, width=12, epochs=3, batch=8, rate=1e-2)
 SCRATCH = replace(FROZEN, levels=("layer4",), separable=False, epochs=1, train_encoder=True)
@@ -49,6 +50,16 @@ def trained(
 def same_weights(first: BaseModel, second: BaseModel) -> bool:
     states = first.state_dict(), second.state_dict()
     return all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_warm_up_is_part_of_the_schedule(dataset: Dataset, bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules: list[Schedule] = []
+    monkeypatch.setattr(base_module, "train", lambda module, loss, schedule, **_: schedules.append(schedule))
+    for epochs in (10, 2):
+        trained(dataset, bank, replace(FROZEN, epochs=epochs, rate=0.3, warmup=3))
+    long, short = schedules
+    assert (long.rate, long.warmup) == (short.rate, 3) == (0.3, 3)
+    assert short.warmup == short.iterations // 5 < 3  # a fifth at most
 
 
 def test_novel_pixels_teach_nothing(dataset: Dataset, bank: Bank, tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.conftest import REPOSITORY
-from tests.training.runs import train_both
+from tests.training.runs import train_all
 from tests.training.tiny import make_source
 from torch import Tensor, nn
 
-from gfss.training.batch_norm import SharedBatchNorm, share_batch_norm
 from gfss.training.parallel import Workers, start_workers
+from gfss.training.shared import SharedBatchNorm, SharedDropout, share_batch_norm, share_dropout
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tensor]:
-    return train_both(tmp_path_factory.mktemp("alone"), Workers())
+    return train_all(tmp_path_factory.mktemp("alone"), Workers())
 
 
 @pytest.mark.parametrize("part", ["base", "head", "calibrator", "attention"])
@@ -53,12 +53,15 @@ def test_batch_norm_over_processes_is_batch_norm_over_the_whole_batch(two: dict[
         torch.testing.assert_close(two[f"synchronised.{key}"], two[f"plain.{key}"], rtol=1e-5, atol=1e-5)
 
 
-def test_every_batch_norm_is_turned_in_place() -> None:
-    module = nn.Sequential(nn.BatchNorm2d(2), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU()))
+def test_layers_are_turned_in_place() -> None:
+    module = nn.Sequential(nn.BatchNorm2d(2), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout2d(0.4)))
     before = module.state_dict()
     share_batch_norm(module)
+    share_dropout(module)
     assert isinstance(module[0], SharedBatchNorm)
     assert isinstance(module[1][0], SharedBatchNorm)
+    assert isinstance(module[1][2], SharedDropout)
+    assert module[1][2].p == 0.4
     assert module.state_dict().keys() == before.keys()
     images = torch.randn(2, 3, 4, 4)
     assert torch.equal(module[1].eval()(images), nn.BatchNorm2d(3).eval()(images).relu())
@@ -73,7 +76,7 @@ def test_one_process_needs_no_others() -> None:
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 5, 6), (1, 2, 3, 3), (6, 3, 1, 1)])
-def test_batch_norm_of_one_process_is_that_of_torch(shape: tuple[int, int, int, int]) -> None:
+def test_shared_batch_norm_alone_is_that_of_torch(shape: tuple[int, int, int, int]) -> None:
     generator = torch.Generator().manual_seed(0)
     images, towards = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
     results = []

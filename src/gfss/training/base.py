@@ -27,6 +27,7 @@ from gfss.training.base_files import save_base
 from gfss.training.batches import augmentations, batch_images, reader, training_images
 from gfss.training.loop import Schedule, Step, finish, train
 from gfss.training.parallel import Workers
+from gfss.training.shared import share_dropout
 
 STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features
 
@@ -43,8 +44,8 @@ class BaseOptions:
         dropout: channel dropout before the classifier.
         epochs: passes over the training images.
         batch: images per iteration (over all processes).
-        rate: initial learning rate.
-        warmup: iterations in which it grows to that.
+        rate: highest learning rate.
+        warmup: iterations in which it grows to that; a fifth of the training at most.
         optimiser: ``sgd`` or ``adamw``.
         weight_decay: weight decay.
         smoothing: label smoothing.
@@ -150,6 +151,8 @@ def train_base(
         training={**asdict(options), "seed": seed},
     )
     model = BaseModel(encoder, head, card)
+    if workers and workers.world > 1:
+        share_dropout(head)
     model.freeze(keep=lambda name: options.train_encoder or name.startswith("head."))
     tail = encoder.stages_after(options.frozen_until) if options.frozen_until else []
     for stage in tail:
@@ -199,10 +202,11 @@ def train_base(
         return pixel_loss(base, labels, options.smoothing)
 
     iterations = options.epochs * max(1, len(images) // options.batch)
+    warmup = min(options.warmup, iterations // 5)
     train(
         trained,
         loss,
-        Schedule(iterations, options.rate, options.optimiser, options.weight_decay, warmup=options.warmup),
+        Schedule(iterations, options.rate, options.optimiser, options.weight_decay, warmup=warmup),
         seed=seed,
         folder=folder,
         resume=resume,

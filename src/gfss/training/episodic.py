@@ -43,7 +43,7 @@ class EpisodicOptions:
         batch: episodes per iteration.
         episodes: how many different episodes are played; None plays fresh ones in every iteration.
         pairs: query pairs (fake novel image, base image) of a kept episode; one of them is used at a time.
-        rate: initial learning rate.
+        rate: highest learning rate.
         optimiser: ``sgd`` or ``adamw``.
         weight_decay: weight decay.
         label_stride: the loss is taken at every so many pixels.

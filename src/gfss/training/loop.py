@@ -1,7 +1,8 @@
 """The one training loop: stage 1, the calibrator and the trained methods all run through it.
 
 Everything an iteration does is a function of its number: which samples, which random numbers. So a
-resumed run equals an uninterrupted one, and several processes equal one.
+resumed run equals an uninterrupted one, and several processes equal one (but for methods that draw dropout episode by
+episode: DENet, PFENet and ACASTLE).
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 
 from gfss.errors import GfssError, unknown
 from gfss.progress import Bar
-from gfss.training.batch_norm import share_batch_norm
 from gfss.training.checkpoint import (
     has_checkpoint,
     load_checkpoint,
@@ -26,6 +26,7 @@ from gfss.training.checkpoint import (
     save_checkpoint,
 )
 from gfss.training.parallel import Workers
+from gfss.training.shared import share_batch_norm
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -39,7 +40,7 @@ class Schedule:
 
     Attributes:
         iterations: number of steps.
-        rate: initial learning rate.
+        rate: highest learning rate.
         optimiser: ``sgd`` (nesterov momentum 0.9) or ``adamw``.
         weight_decay: weight decay.
         final_rate: learning rate at the end of the cosine.

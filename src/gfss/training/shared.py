@@ -1,4 +1,7 @@
-"""Batch norm over the samples of all processes: torch's own one for this works on GPUs only."""
+"""Layers that act on the samples of all processes as one process would on the whole batch.
+
+Torch has such a batch norm for GPUs only, and no such dropout.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +70,31 @@ def _summed(value: Tensor) -> Tensor:
     return value
 
 
+class SharedDropout(nn.Dropout2d):
+    """Channel dropout that draws for all samples and takes this process's part: samples rank, rank + world, ..."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return input
+        count = int(_summed(torch.tensor(input.shape[0])))
+        drawn = super().forward(input.new_ones(count, input.shape[1], 1, 1))
+        return input * drawn[dist.get_rank() :: dist.get_world_size()]
+
+
 def share_batch_norm(module: nn.Module) -> None:
-    """Turn every batch norm of a module into this one, in place."""
+    """Turn every batch norm of a module into the shared one, in place."""
+    _turn(module, nn.BatchNorm2d, SharedBatchNorm)
+
+
+def share_dropout(module: nn.Module) -> None:
+    """Turn every channel dropout of a module into the shared one, in place.
+
+    For modules that each process calls once per iteration, on its part of the samples.
+    """
+    _turn(module, nn.Dropout2d, SharedDropout)
+
+
+def _turn(module: nn.Module, plain: type[nn.Module], shared: type[nn.Module]) -> None:
     for child in module.modules():
-        if type(child) is nn.BatchNorm2d:
-            child.__class__ = SharedBatchNorm
+        if type(child) is plain:
+            child.__class__ = shared
