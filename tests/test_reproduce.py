@@ -45,6 +45,20 @@ def test_the_main_table_has_folds_their_mean_and_the_paper_below() -> None:
         assert word in one_shot.title
 
 
+def test_folds_may_have_different_numbers_of_tasks_and_are_chosen_first() -> None:
+    records = [fake_record("nsf", 50 + fold, 40, fold=fold, tasks=1000 if fold == 0 else 500) for fold in range(4)]
+    main_table = make_tables("table1", records, "lite0")[0]
+    assert (row(main_table, "nsf")["base"], row(main_table, "nsf")["tasks"]) == ("51.50", "500 to 1,000")
+    (fold_0,) = make_tables("table3", records, "lite0")  # the other folds have fewer tasks
+    assert (row(fold_0, "nsf")["base"], row(fold_0, "nsf")["tasks"]) == ("50.00", "1,000")
+
+
+def test_of_equal_records_the_one_with_most_tasks_is_shown() -> None:
+    records = [fake_record("nsf", base, tasks=tasks) for base, tasks in ((50, 30), (60, 1000), (55, 200))]
+    (table,) = make_tables("table3", records, "lite0")
+    assert (row(table, "nsf")["base"], row(table, "nsf")["tasks"]) == ("60.00", "1,000")
+
+
 def test_a_mean_needs_every_fold() -> None:
     records = [fake_record(fold=fold) for fold in range(3)]
     ours = row(make_tables("table1", records, "lite0")[0], "pcn")

@@ -103,10 +103,10 @@ def target(name: str) -> Target:
 
 
 class Cell(NamedTuple):
-    """Our figures of a method: fold -> seed -> figures, with what they were measured on."""
+    """Our figures of a method: fold -> seed -> figures, with the number of tasks they were measured on, in words."""
 
     folds: dict[int | str, dict[int, Figures]]
-    tasks: int
+    tasks: str
 
 
 def make_tables(
@@ -128,7 +128,7 @@ def make_tables(
         )
         header, rows = _header(wanted), []
         for row in wanted.rows:
-            cell = _cell([r for r in chosen if r.method == row.method], metric)
+            cell = _cell([r for r in chosen if r.method == row.method and r.fold in wanted.folds], metric)
             rows.append(_our_row(wanted, row, cell))
             if paper := _paper_row(wanted, row, encoder, shots):
                 rows.append(paper)
@@ -188,17 +188,19 @@ def _header(wanted: Target) -> tuple[str, ...]:
 
 def _cell(records: Sequence[Record], metric: MetricName) -> Cell | None:
     """The records of one method; where several recipes ran, the one with most records, then most tasks."""
-    groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
-    for record in records:
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: record.tasks):
         settings = {**record.recipe, "base": {**record.recipe.get("base", {}), "seed": None}}
-        groups[json.dumps(settings, sort_keys=True), record.tasks].append(record)
+        groups[json.dumps(settings, sort_keys=True)].append(record)
     if not groups:
         return None
-    (_, tasks), best = max(groups.items(), key=lambda item: (len(item[1]), item[0][1], item[0][0]))
+    cells = [{(r.fold, r.seed): r for r in group} for group in groups.values()]  # of equal ones that with most tasks
+    best = max(cells, key=lambda cell: (len(cell), sum(r.tasks for r in cell.values())))
     folds: dict[int | str, dict[int, Figures]] = defaultdict(dict)
-    for record in best:
-        folds[record.fold][record.seed] = record.figures[metric]
-    return Cell(dict(folds), tasks)
+    for (fold, seed), record in best.items():
+        folds[fold][seed] = record.figures[metric]
+    fewest, most = (limit(record.tasks for record in best.values()) for limit in (min, max))
+    return Cell(dict(folds), f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}")
 
 
 def _our_row(wanted: Target, row: Row, cell: Cell | None) -> tuple[str, ...]:
@@ -216,7 +218,7 @@ def _our_row(wanted: Target, row: Row, cell: Cell | None) -> tuple[str, ...]:
     runs = [average([cell.folds[f][seed] for f in found], per_class=False) for seed in sorted(shared)]
     spreads = spread(runs)
     numbers = [_number(getattr(mean, key), spreads[key]) for key in ("base", "novel", "miou", "harmonic")]
-    return (row.method, *singles, *numbers, str(len(found)), f"{cell.tasks:,}", str(min(map(len, found.values()))))
+    return (row.method, *singles, *numbers, str(len(found)), cell.tasks, str(min(map(len, found.values()))))
 
 
 def _paper_row(wanted: Target, row: Row, encoder: str, shots: int) -> tuple[str, ...] | None:
