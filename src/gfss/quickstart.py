@@ -51,7 +51,7 @@ def _evaluated(experiment: Experiment, folder: Path, shots: int, tasks: int) -> 
     done = [r for r in done if r.shots == shots and r.tasks == tasks and r.fold == experiment.fold]
     if {r.method for r in done} >= set(METHODS):
         return [next(r for r in done if r.method == name) for name in METHODS]
-    console.print(f"evaluation: {tasks} tasks at {shots} shot(s)", highlight=False)
+    console.print(f"evaluation: {tasks} tasks at {shots} shot{'' if shots == 1 else 's'}", highlight=False)
     records = evaluate_stage(experiment, METHODS, shots, "paired", tasks)
     for record in records:
         write_record(record_path(folder, record), record)
@@ -78,7 +78,7 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
                 for r in records
                 if r.shots == shots and (f := r.figures[metric])
             ]
-            page.text(f"{shots} shot(s), {metric} IoU")
+            page.text(f"{shots} shot{'' if shots == 1 else 's'}, {metric} IoU")
             page.table(["method", "base", "novel", "mIoU", "H"], rows, best=(4,))
     by_name = {r.method: r.figures["accumulated"] for r in records if r.shots == SHOTS[0]}
     before, after = by_name["nsf"].classes, by_name["pcn"].classes
