@@ -18,6 +18,7 @@ import torch
 from gfss.data import open_dataset, open_fold
 from gfss.data.catalog import Fold, fold_of_names
 from gfss.data.dataset import Dataset
+from gfss.data.episodes import shots_in_words
 from gfss.errors import GfssError
 from gfss.methods import BLIND, Context, build_method, training_shots
 from gfss.methods.base import Method
@@ -205,8 +206,8 @@ class Experiment:
             folder = self.method_folder(name, shots)
             if not has_checkpoint(folder, "method"):
                 raise GfssError(
-                    f"method '{name}' is not trained for {shots} shot(s): no checkpoint in {folder}; train it first: "
-                    f"gfss train method --method {name} --shots {shots} --data {self.data} --fold {self.fold}"
+                    f"method '{name}' is not trained for {shots_in_words(shots)}: no checkpoint in {folder}; train it "
+                    f"first: gfss train method --method {name} --shots {shots} --data {self.data} --fold {self.fold}"
                 )
             load_method(folder, method, self.model.card)
         return method

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from gfss.data.episodes import shots_in_words
 from gfss.errors import GfssError
 from gfss.estimate import Cost, Estimate
 from gfss.evaluation.protocols import ProtocolName
@@ -54,7 +55,7 @@ class Step:
         place = f"fold {self.fold}"
         if self.kind == "base":
             return f"{place}: train the base model"
-        shots = f"{self.shots} shot{'' if self.shots == 1 else 's'}"
+        shots = shots_in_words(self.shots)
         if self.kind == "train":
             return f"{place}, {shots}: train {self.methods[0]}"
         names = f"{len(self.methods)} methods" if len(self.methods) > 4 else ", ".join(self.methods)

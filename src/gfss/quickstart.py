@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gfss.data.episodes import task
+from gfss.data.episodes import shots_in_words, task
 from gfss.evaluation.html import Page
 from gfss.evaluation.pictures import view_task
 from gfss.evaluation.records import Record, find_records, read_record, write_record
@@ -51,7 +51,7 @@ def _evaluated(experiment: Experiment, folder: Path, shots: int, tasks: int) -> 
     done = [r for r in done if r.shots == shots and r.tasks == tasks and r.fold == experiment.fold]
     if {r.method for r in done} >= set(METHODS):
         return [next(r for r in done if r.method == name) for name in METHODS]
-    console.print(f"evaluation: {tasks} tasks at {shots} shot{'' if shots == 1 else 's'}", highlight=False)
+    console.print(f"evaluation: {tasks} tasks at {shots_in_words(shots)}", highlight=False)
     records = evaluate_stage(experiment, METHODS, shots, "paired", tasks)
     for record in records:
         write_record(record_path(folder, record), record)
@@ -78,7 +78,7 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
                 for r in records
                 if r.shots == shots and (f := r.figures[metric])
             ]
-            page.text(f"{shots} shot{'' if shots == 1 else 's'}, {metric} IoU")
+            page.text(f"{shots_in_words(shots)}, {metric} IoU")
             page.table(["method", "base", "novel", "mIoU", "H"], rows, best=(4,))
     by_name = {r.method: r.figures["accumulated"] for r in records if r.shots == SHOTS[0]}
     before, after = by_name["nsf"].classes, by_name["pcn"].classes

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from gfss.data.episodes import shots_in_words
 from gfss.errors import unknown
 from gfss.evaluation.costs import TrainingCost, read_costs
 from gfss.evaluation.paper import PaperFigure, paper_figure
@@ -123,7 +124,7 @@ def make_tables(
         kind = (wanted.data, encoder, protocol, shots)
         chosen = [r for r in records if (r.data, r.encoder, r.protocol, r.shots) == kind and metric in r.figures]
         title = (
-            f"{name}: {wanted.title} ({wanted.data}, {shots} shot{'' if shots == 1 else 's'}, encoder {encoder}, "
+            f"{name}: {wanted.title} ({wanted.data}, {shots_in_words(shots)}, encoder {encoder}, "
             f"{protocol} protocol, {metric} IoU in percent)"
         )
         header, rows = _header(wanted), []
@@ -199,7 +200,8 @@ def _cell(records: Sequence[Record], metric: MetricName) -> Cell | None:
     folds: dict[int | str, dict[int, Figures]] = defaultdict(dict)
     for (fold, seed), record in best.items():
         folds[fold][seed] = record.figures[metric]
-    fewest, most = (limit(record.tasks for record in best.values()) for limit in (min, max))
+    tasks = [record.tasks for record in best.values()]
+    fewest, most = min(tasks), max(tasks)
     return Cell(dict(folds), f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}")
 
 

@@ -75,6 +75,7 @@ def method(
     threads: o.Threads = 0,
 ) -> None:
     """Stage 2: train a method on episodes whose novel classes are played by base classes."""
+    from gfss.data.episodes import shots_in_words
     from gfss.stages import train_method_stage
 
     o.use_threads(threads)
@@ -84,7 +85,8 @@ def method(
     loss = train_method_stage(
         experiment, method, shots, recipe, iterations=iterations, episodes=episodes, seed=seed, resume=resume
     )
-    typer.echo(f"{method} for {shots} shot(s): final loss {loss:.4f}, in {experiment.method_folder(method, shots)}")
+    folder = experiment.method_folder(method, shots)
+    typer.echo(f"{method} for {shots_in_words(shots)}: final loss {loss:.4f}, in {folder}")
 
 
 @app.command("calibrator")

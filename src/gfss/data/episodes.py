@@ -137,3 +137,8 @@ def _draw(
             "use fewer shots or add labelled images"
         )
     return [int(i) for i in rng.choice(pool, size=count, replace=repeat)]
+
+
+def shots_in_words(shots: int) -> str:
+    """As people write it: 1 shot, 5 shots."""
+    return f"{shots} shot{'' if shots == 1 else 's'}"

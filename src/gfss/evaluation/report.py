@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from gfss.data.episodes import shots_in_words
 from gfss.errors import GfssError
 from gfss.evaluation.charts import balance_chart
 from gfss.evaluation.confusion import GROUPS, group_confusion
@@ -38,8 +39,7 @@ class System(NamedTuple):
 
     @property
     def words(self) -> str:
-        shots = f"{self.shots} shot{'' if self.shots == 1 else 's'}"
-        return f"{self.data}, {self.encoder}, {shots}, {self.protocol} protocol"
+        return f"{self.data}, {self.encoder}, {shots_in_words(self.shots)}, {self.protocol} protocol"
 
 
 def is_results(path: Path) -> bool:
@@ -196,7 +196,8 @@ def _look(page: Page, experiment: Experiment, shots: int, names: set[str]) -> No
     page.section(
         "Who is taken for whom",
         f"Share of the pixels of each kind (rows) that is seen as each kind (columns), {CONFUSION_TASKS} paired tasks "
-        f"of fold {experiment.fold}, {shots} shot(s). Pixels of one known class seen as another count as 'known'.",
+        f"of fold {experiment.fold}, {shots_in_words(shots)}. Pixels of one known class seen as another count as "
+        "'known'.",
     )
     for name, shares in group_confusion(source, [experiment.method(n, shots) for n in usable], tasks).items():
         page.text(name.upper())

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gfss.data.episodes import shots_in_words
 from gfss.errors import GfssError
 from gfss.evaluation.paper import CALIBRATOR, comparable_figure
 from gfss.evaluation.records import MetricName, Record, same_result
@@ -70,9 +71,8 @@ def grouped_tables(records: Sequence[Record], with_background: bool = False) -> 
     variants = _variants(groups)
     tables: dict[str, Table] = {}
     for group in sorted(groups):
-        shots = f"{group.shots} shot{'' if group.shots == 1 else 's'}"
         metric = _metric_name(group.metric, with_background)
-        title = f"{group.data}, {shots}, {group.protocol} protocol, {metric} IoU in percent"
+        title = f"{group.data}, {shots_in_words(group.shots)}, {group.protocol} protocol, {metric} IoU in percent"
         table = tables.setdefault(title, Table(title, HEADER, []))
         table.rows.extend(_rows(group, variants[group], groups[group], with_background))
     return list(tables.values())

@@ -178,7 +178,7 @@ def _resume(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, p
     if about["schedule"] != plan:
         raise GfssError(
             f"{folder} holds an unfinished run with another schedule ({about['schedule']}); "
-            "give the same options, or another folder, or leave out --resume"
+            "give the same options or another folder, or move this one away"
         )
     module.load_state_dict({k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")})
     restore_optimiser(

@@ -76,7 +76,7 @@ class SharedDropout(nn.Dropout2d):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return input
-        count = int(_summed(torch.tensor(input.shape[0])))
+        count = int(_summed(torch.tensor(input.shape[0], device=input.device)))
         drawn = super().forward(input.new_ones(count, input.shape[1], 1, 1))
         return input * drawn[dist.get_rank() :: dist.get_world_size()]
 
