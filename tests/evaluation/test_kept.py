@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from tests.training.tiny import make_context, make_source
 
 from gfss.evaluation import kept as module
@@ -35,6 +37,15 @@ class Pulled(NormalisedScoreFusion):
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
     return make_source(tmp_path_factory.mktemp("source"), keep=True)
+
+
+@pytest.fixture(autouse=True)
+def one_by_one() -> Iterator[None]:
+    """One task after another, so that it is known which ones are done when the plug is pulled."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

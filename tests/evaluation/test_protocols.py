@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -71,6 +73,44 @@ def test_a_method_scores_the_same_alone_and_among_others(source: EpisodeSource) 
         assert figures(run(source, [name], tasks)[name]) == figures(together[name])
 
 
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Some torch threads, and so workers; copies of a method remember nothing for it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_results_do_not_depend_on_the_number_of_threads(source: EpisodeSource, protocol: ProtocolName) -> None:
+    tasks = draw_tasks(source, protocol, 1, 5, seed=0)
+    found: list[object] = []
+    for number in (1, 2, 3):
+        with threads(number):
+            found.append({name: figures(result) for name, result in run(source, ["nsf", "bcm"], tasks).items()})
+            assert torch.get_num_threads() == number
+    assert found[0] == found[1] == found[2]
+
+
+class Broken(Method):
+    """Cannot learn."""
+
+    name = "broken"
+
+    def learn(self, support: Support) -> None:
+        raise GfssError("cannot learn")
+
+    def scores(self, query: Features) -> Tensor:
+        raise NotImplementedError
+
+
+def test_an_error_in_a_worker_ends_the_examination(source: EpisodeSource) -> None:
+    tasks = draw_tasks(source, "paired", 1, 8, seed=0)
+    with threads(2), pytest.raises(GfssError, match="cannot learn"):
+        examine([Broken()], source, tasks)
+
+
 class Witness(Method):
     """Remembers what it was shown."""
 
@@ -94,8 +134,9 @@ class Witness(Method):
 def test_all_methods_see_the_same_tasks(source: EpisodeSource, protocol: ProtocolName) -> None:
     first, second = Witness("first"), Witness("second")
     tasks = draw_tasks(source, protocol, 2, 3, seed=0)
-    examine([first, second], source, tasks)
-    assert len(first.seen) == 6
+    with threads(1):
+        examine([first, second], source, tasks)
+    assert len(first.seen) > len(tasks)
     assert all(left is right for left, right in zip(first.seen, second.seen, strict=True))
     supports = [item for item in first.seen if isinstance(item, Support)]
     assert [support.novel for support in supports] == [len(drawn.novel) for drawn in tasks]
@@ -107,7 +148,8 @@ def test_supports_may_come_from_another_split(source: EpisodeSource, tmp_path_fa
     tasks = draw_tasks(source, "joint", 1, 2, seed=0, supports=other)
     assert all(len(drawn.queries) == len(source.dataset) for drawn in tasks)
     witness = Witness("witness")
-    results = examine([witness], source, tasks, supports=other)
+    with threads(1):
+        results = examine([witness], source, tasks, supports=other)
     shown = next(item for item in witness.seen if isinstance(item, Support))
     images = [image for group in tasks[0].supports for image in group]
     assert torch.equal(shown.labels, other.store.bank.labels(images, FOLD.label_table(FOLD.novel)))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from gfss.errors import GfssError
 from gfss.models import novel
-from gfss.models.descent import patch_gram
+from gfss.models.descent import convolve, patch_gram
 from gfss.models.novel import (
     NovelClassifier,
     NovelOptions,
@@ -174,6 +174,12 @@ def test_the_form_with_fewer_operations_is_taken(
 ) -> None:
     maps = torch.empty(1, supports, channels, size, size, device="meta")
     assert cheaper_form(maps, hidden, steps) == form
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 6, 7), (3, 4, 2, 1), (2, 3, 1, 1)])
+def test_convolution_by_shifted_products(shape: tuple[int, int, int, int]) -> None:
+    maps, weights = torch.randn(shape, dtype=torch.float64), torch.randn(6, shape[1], 3, 3, dtype=torch.float64)
+    torch.testing.assert_close(convolve(maps, weights), torch.conv2d(maps, weights, padding=1), rtol=0, atol=1e-12)
 
 
 def test_patch_products_are_those_of_unfolded_patches() -> None:

@@ -147,17 +147,6 @@ def test_batches_are_cut_and_joined() -> None:
     assert not same(features[[1, 0]], features)
 
 
-@torch.no_grad()
-def test_a_base_class_is_taken_out_and_the_classifier_untouched() -> None:
-    head = make_head(separable=True)
-    before = head.classifier.weight.clone()
-    features = head(random_levels())
-    left = features.without_base_class(2)
-    assert torch.equal(left.base, features.base[:, [0, 1, 3, 4]])
-    assert features.base.shape[1] == 5
-    assert torch.equal(head.classifier.weight, before)
-
-
 def test_wrong_features_are_refused() -> None:
     head = make_head(separable=True)
     levels = random_levels()

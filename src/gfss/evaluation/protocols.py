@@ -1,31 +1,33 @@
 """How methods are examined: the paired protocol (the paper's) and the joint one.
 
-All methods of a call see exactly the same tasks, and each task's features are read once for all of them.
+All methods of a call see exactly the same tasks, and each task's features are read once for all of them. Tasks are
+worked on side by side, one per torch thread.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from queue import SimpleQueue
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from gfss.data.catalog import Fold
 from gfss.data.episodes import Task, joint_task, task
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.kept import Kept
 from gfss.evaluation.metrics import METRICS, image_counts
-from gfss.evaluation.results import Result
+from gfss.evaluation.results import Outcome, Result
 from gfss.methods.base import Method, Query
 from gfss.methods.trivial import Oracle
 from gfss.models.maps import class_map
 from gfss.progress import Bar
 from gfss.training.source import EpisodeSource
+from gfss.workers import side_by_side
 
 ProtocolName = Literal["paired", "joint"]
-CHUNK = 64  # queries that are scored at once
+CHUNK = 8  # queries that are scored at once; with more, memory is the bottleneck
 
 
 def draw_tasks(
@@ -70,9 +72,24 @@ def examine(
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
     results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
     done = kept.restore(results) if kept else 0
-    with Bar("tasks", len(tasks), done) as bar, torch.no_grad():
-        for number, drawn in enumerate(tasks[done:], start=done + 1):
-            _examine_task(methods, results, source, supports or source, drawn, fold)
+    spare: SimpleQueue[Sequence[Method]] = SimpleQueue()  # a method learns one task at a time: a copy for each worker
+    spare.put(methods)
+    for _ in range(1, min(torch.get_num_threads(), len(tasks) - done)):
+        spare.put(deepcopy(methods))
+
+    def work(drawn: Task) -> dict[str, Outcome]:
+        own = spare.get()
+        try:
+            with torch.no_grad():
+                return _examine_task(own, source, supports or source, drawn, fold)
+        finally:
+            spare.put(own)
+
+    with Bar("tasks", len(tasks), done) as bar:
+        outcomes = side_by_side(work, tasks[done:])
+        for number, (drawn, outcome) in enumerate(zip(tasks[done:], outcomes, strict=True), start=done + 1):
+            for name, result in results.items():
+                result.update(outcome[name], [dataset.classes[c - 1] for c in drawn.novel])
             if kept:
                 kept.keep(results, number)
             bar.advance()
@@ -82,32 +99,24 @@ def examine(
 
 
 def _examine_task(
-    methods: Sequence[Method],
-    results: dict[str, Result],
-    source: EpisodeSource,
-    supports: EpisodeSource,
-    drawn: Task,
-    fold: Fold,
-) -> None:
+    methods: Sequence[Method], source: EpisodeSource, supports: EpisodeSource, drawn: Task, fold: Fold
+) -> dict[str, Outcome]:
     support = supports.support(drawn, fold)
-    novel = [source.dataset.classes[c - 1] for c in drawn.novel]
-    counts: dict[str, list[Tensor]] = {method.name: [] for method in methods}
+    outcomes = {method.name: Outcome() for method in methods}
     for method in methods:
-        with _timed(results[method.name], "learn"):
+        with outcomes[method.name].timed("learn"):
             method.learn(support)
     for query in _chunks(source, drawn, fold):
         for method in methods:
             if isinstance(method, Oracle):
                 method.truth = query.labels
-            result = results[method.name]
-            with _timed(result, "segment"):
+            outcome = outcomes[method.name]
+            with outcome.timed("segment"):
                 scores = method.scores(query.features)
-            with _timed(result, "count"):
+            with outcome.timed("count"):
                 predicted = class_map(scores, (query.labels.shape[-2], query.labels.shape[-1]))
-                counts[method.name].append(image_counts(predicted, query.labels, scores.shape[1]))
-    for name, parts in counts.items():
-        for metric in results[name].metrics.values():
-            metric.update(torch.cat(parts), novel)
+                outcome.counts.append(image_counts(predicted, query.labels, scores.shape[1]))
+    return outcomes
 
 
 def _chunks(source: EpisodeSource, drawn: Task, fold: Fold) -> Iterator[Query]:
@@ -115,16 +124,3 @@ def _chunks(source: EpisodeSource, drawn: Task, fold: Fold) -> Iterator[Query]:
     for start in range(0, len(drawn.queries), CHUNK):
         images = drawn.queries[start : start + CHUNK]
         yield Query(source.store.features(images), source.store.bank.labels(images, table))
-
-
-class _timed:
-    """Adds the time of a block to a part of a result."""
-
-    def __init__(self, result: Result, part: str) -> None:
-        self.result, self.part = result, part
-
-    def __enter__(self) -> None:
-        self.start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.result.seconds[self.part] += time.perf_counter() - self.start

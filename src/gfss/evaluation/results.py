@@ -1,12 +1,43 @@
-"""What one method achieved so far, and how long it took."""
+"""What one method achieved, in one task and in all so far, and how long it took."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from gfss.evaluation.metrics import Metric
+
+PARTS = ("learn", "segment", "count")
+
+
+def _no_time() -> dict[str, float]:
+    return dict.fromkeys(PARTS, 0.0)
+
+
+@dataclass
+class Outcome:
+    """Of one method in one task.
+
+    Attributes:
+        counts: results of :func:`gfss.evaluation.metrics.image_counts`, all images of the task together.
+        seconds: time spent learning, segmenting and counting.
+    """
+
+    counts: list[Tensor] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=_no_time)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the time of a block to a part."""
+        start = time.perf_counter()
+        yield
+        self.seconds[part] += time.perf_counter() - start
 
 
 @dataclass
@@ -19,7 +50,13 @@ class Result:
     """
 
     metrics: dict[str, Metric]
-    seconds: dict[str, float] = field(default_factory=lambda: {"learn": 0.0, "segment": 0.0, "count": 0.0})
+    seconds: dict[str, float] = field(default_factory=_no_time)
+
+    def update(self, outcome: Outcome, novel: Sequence[str]) -> None:
+        """Take in a task; ``novel`` are the names of its novel classes."""
+        for metric in self.metrics.values():
+            metric.update(torch.cat(outcome.counts), novel)
+        self.seconds = {part: seconds + outcome.seconds[part] for part, seconds in self.seconds.items()}
 
     def __add__(self, other: Result) -> Result:
         """The outcome over the tasks of both."""

@@ -135,8 +135,9 @@ class Calibrated(Method):
 
     def scores(self, query: Features) -> Tensor:
         self.require_trained()
+        fused = self.fused(query)
         evidence = self.evidence(query) if self.calibrator.reads_support else None
-        return self.calibrator(self.fused(query), query, self.novel, evidence)
+        return self.calibrator(fused, query, self.novel, evidence)
 
     def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
         query = episode.query.features

@@ -50,6 +50,10 @@ class SupportMemory:
         """Number of novel classes."""
         return len(self.object)
 
+    def of(self, k: int, m: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Vectors of novel class ``k`` in map ``m``: object, rest, average."""
+        return self.object[k][m], self.rest[k][m], self.average[k][m]
+
 
 def evidence_channels(features: Sequence[str]) -> int:
     """Evidence maps per novel class: nearness and likeness for each feature map, and confusion."""
@@ -101,15 +105,19 @@ def _compare(memory: SupportMemory, maps: Sequence[Tensor], answers: Tensor) -> 
     """Evidence (queries, novel, maps, positions) from unit rows (queries, positions, channels) of every map."""
     classes: list[Tensor] = []
     for k in range(memory.novel):
-        near = [_nearness(rows, memory.object[k][m], memory.rest[k][m]) for m, rows in enumerate(maps)]
-        # one column, not a vector: ONNX Runtime fuses transposed rows times a vector wrongly
-        like = [(rows @ memory.average[k][m][:, None])[..., 0] for m, rows in enumerate(maps)]
+        parts = [_alike(rows, *memory.of(k, m)) for m, rows in enumerate(maps)]
+        near, like = ([part[which] for part in parts] for which in (0, 1))
         confused = torch.einsum("c,qcp->qp", memory.confusion[k], answers)
         classes.append(torch.stack([*near, *like, confused], dim=1))
     return torch.stack(classes, dim=1)
 
 
-def _nearness(rows: Tensor, own: Tensor, rest: Tensor) -> Tensor:
-    """Similarity to the nearest positions of the object less that to the nearest one of the rest, (queries, h w)."""
-    similar = (rows @ own.T).topk(min(NEAREST, len(own)), dim=-1).values.mean(dim=-1)
-    return similar - (rows @ rest.T).amax(dim=-1) if len(rest) else similar
+def _alike(rows: Tensor, own: Tensor, rest: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
+    """Nearness and likeness, (queries, positions) each.
+
+    Nearness is the similarity to the nearest positions of the object less that to the nearest one of the rest.
+    """
+    products = rows @ torch.cat([own, rest, average[None]]).T  # at once: the rows are read only once
+    to_own, to_rest, like = products.split([len(own), len(rest), 1], dim=-1)
+    near = to_own.topk(min(NEAREST, len(own)), dim=-1).values.mean(dim=-1)
+    return near - to_rest.amax(dim=-1) if len(rest) else near, like[..., 0]

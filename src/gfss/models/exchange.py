@@ -78,8 +78,9 @@ class Exchange(nn.Module):
         """
         batch, classes, height, width = fused.shape
         known = classes - novel
-        said = self.look(novel_inputs(fused, novel, evidence, self.nearness).flatten(0, 1))
-        said = self.heard(said).view(batch, novel, -1, height, width)
+        inputs = novel_inputs(fused, novel, evidence, self.nearness).flatten(0, 1)
+        said = self.look(inputs.contiguous(memory_format=torch.channels_last))
+        said = self.heard(said).contiguous().view(batch, novel, -1, height, width)
         own = class_inputs(fused, novel)
         if offsets is not None:
             own = torch.cat([own, offsets[:, :, None], strongest_other(offsets)[:, :, None]], dim=2)
@@ -89,9 +90,13 @@ class Exchange(nn.Module):
 
     def _decide(self, own: Tensor, heard: Tensor) -> Tensor:
         """What the second network says for some classes, (batch, classes, h, w), without the log-odds rule."""
-        # matrix products: a convolution to a single channel is slow on a CPU
-        hidden = (self.own.weight[:, :, 0, 0] @ own.flatten(3)).add_(heard.flatten(3)).relu_()
-        return (self.head.weight[0, :-1, 0, 0] @ hidden).unflatten(2, own.shape[3:])
+        # products of batches: a convolution to a single channel is slow on a CPU, and so is torch's product of a
+        # parameter with a batch, which it turns into one large product with copies
+        batch, classes = own.shape[:2]
+        hidden = self.own.weight[:, :, 0, 0].expand(batch, classes, -1, -1) @ own.flatten(3)
+        hidden = hidden.add_(heard.flatten(3)).relu_()
+        head = self.head.weight[:, :-1, 0, 0].expand(batch, classes, -1, -1)
+        return (head @ hidden)[:, :, 0].unflatten(2, own.shape[3:])
 
 
 def class_inputs(fused: Tensor, novel: int) -> Tensor:

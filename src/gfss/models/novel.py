@@ -12,11 +12,10 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
 from gfss.errors import GfssError
-from gfss.models.descent import KERNEL, Descent, fit_dual, fit_plain
+from gfss.models.descent import KERNEL, Descent, convolve, fit_dual, fit_plain
 from gfss.models.pspnet import Features
 
 HALVINGS = 6  # a fit that diverges is repeated with half the step, at most so often
@@ -77,15 +76,16 @@ class NovelClassifier:
                 f"the novel classifier was fitted on {self.first.shape[2]} channels, these features have "
                 f"{maps.shape[1]}; use the features it was fitted on"
             )
-        hidden = F.relu(F.conv2d(maps, self.first[episode], self.first_bias[episode], padding=1))
-        return F.conv2d(hidden, self.second[episode][..., None, None], self.second_bias[episode])
+        hidden = convolve(maps, self.first[episode]).add_(self.first_bias[episode][:, None, None]).relu_()
+        logits = self.second[episode] @ hidden.flatten(2) + self.second_bias[episode][:, None]
+        return logits.unflatten(2, (maps.shape[-2], maps.shape[-1]))
 
 
 def novel_maps(features: Features, options: NovelOptions) -> Tensor:
     """What the novel classifier reads, (batch, channels, h, w)."""
     if not options.normalise:
         return features.named(options.features)
-    return torch.cat([features.unit(name) for name in options.features], dim=1)
+    return features.unit(*options.features)
 
 
 @torch.inference_mode(False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
@@ -16,6 +16,7 @@ from gfss.models.maps import upsample
 
 BINS = (1, 2, 3, 6)
 AREAS = tuple(bins * bins for bins in BINS)
+SHORTEST = 1e-12  # vectors are not taken as shorter when they are brought to length one
 
 
 @dataclass(frozen=True)
@@ -62,28 +63,31 @@ class Features:
 
         ``pooled`` is every pyramid branch, upsampled.
         """
-        maps: list[Tensor] = []
-        for name in names:
-            if name == "pooled":
-                maps += [upsample(branch, self.size) for branch in self.pooled]
-            elif name == "bottleneck":
-                maps.append(self.bottleneck)
-            elif name in self.levels:
-                maps.append(self.levels[name])
-            else:
-                raise unknown("feature", name, [*self.levels, "pooled", "bottleneck"])
+        maps = [maps for name in names for maps in self._maps(name)]
         return maps[0] if len(maps) == 1 else torch.cat(maps, dim=1)
 
-    def unit(self, name: str) -> Tensor:
-        """A map by name with vectors of length one at every position; computed once."""
-        if name not in self._unit:
-            self._unit[name] = F.normalize(self.named([name]), dim=1)
-        return self._unit[name]
+    def _maps(self, name: str) -> list[Tensor]:
+        if name == "pooled":
+            return [upsample(branch, self.size) for branch in self.pooled]
+        if name == "bottleneck":
+            return [self.bottleneck]
+        if name in self.levels:
+            return [self.levels[name]]
+        raise unknown("feature", name, [*self.levels, "pooled", "bottleneck"])
 
-    def without_base_class(self, label: int) -> Features:
-        """The features with one base class taken out of the classifier (an episode's fake novel class)."""
-        keep = [i for i in range(self.base.shape[1]) if i != label]
-        return replace(self, base=self.base[:, keep])
+    def unit(self, *names: str) -> Tensor:
+        """Maps by name, each with vectors of length one at every position, concatenated over channels."""
+        for name in names:
+            if name not in self._unit:
+                maps = self.named([name])
+                self._unit[name] = maps / vector_lengths(maps)
+        parts = [self._unit[name] for name in names]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+
+def vector_lengths(maps: Tensor) -> Tensor:
+    """Lengths over channels, (batch, 1, h, w), never zero; faster than torch's norm over such a dimension."""
+    return maps.square().sum(dim=1, keepdim=True).sqrt().clamp_min(SHORTEST)
 
 
 def concatenate(parts: Sequence[Features]) -> Features:

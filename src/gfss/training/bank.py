@@ -14,8 +14,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import zlib
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +30,7 @@ from gfss.files import cache_folder, make_folder, read_json, write_atomically, w
 from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import Run, fast_form
 from gfss.progress import Bar, console
+from gfss.workers import side_by_side
 
 SHARD = 256  # images per shard
 
@@ -74,7 +74,10 @@ class Bank:
     def labels(self, images: Sequence[int], table: np.ndarray | None = None, stride: int = 1) -> Tensor:
         """Label maps (images, size, size) uint8, through a label table if given, every ``stride``-th pixel."""
         rows = np.stack([self._labels[i // SHARD][i % SHARD][::stride, ::stride] for i in images])
-        return torch.from_numpy(rows if table is None else table[rows])
+        if table is None:
+            return torch.from_numpy(rows)
+        through = bytearray(rows).translate(table.tobytes())  # several times faster than numpy's look-up
+        return torch.frombuffer(through, dtype=torch.uint8).view(rows.shape)
 
 
 def bank_key(encoder: Encoder, dataset: Dataset, size: int, levels: Sequence[str]) -> str:
@@ -152,17 +155,19 @@ def _write_shard(
     levels: Sequence[str],
     bar: Bar,
 ) -> None:
+    @torch.inference_mode()
+    def encode(i: int) -> tuple[np.ndarray, np.ndarray]:
+        image, label = _square(dataset, i, size)
+        x = to_tensor(image[None]).contiguous(memory_format=torch.channels_last)
+        maps = torch.cat(select_levels(encoder(x), levels), dim=1)
+        if not torch.isfinite(maps).all():
+            raise GfssError(f"{dataset.name}: the encoder gives infinite features for {dataset.ids[i]}")
+        return maps[0].clamp(-65504, 65504).half().contiguous().numpy(), label
+
     features: list[np.ndarray] = []
     labels: list[np.ndarray] = []
-    for image, label in _squares(dataset, images, size):
-        with torch.inference_mode():
-            x = to_tensor(image[None]).contiguous(memory_format=torch.channels_last)
-            maps = torch.cat(select_levels(encoder(x), levels), dim=1)
-        if not torch.isfinite(maps).all():
-            raise GfssError(
-                f"{dataset.name}: the encoder gives infinite features for {dataset.ids[images[len(features)]]}"
-            )
-        features.append(maps[0].clamp(-65504, 65504).half().contiguous().numpy())
+    for encoded, label in side_by_side(encode, images):
+        features.append(encoded)
         labels.append(label)
         bar.advance()
     note: dict[str, dict[str, int]] = {}
@@ -175,20 +180,15 @@ def _write_shard(
     write_json(folder / f"{number:04d}.json", note)
 
 
-def _squares(dataset: Dataset, images: range, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Squared images and masks, read ahead by a thread while the encoder works."""
-
-    def read(i: int) -> tuple[np.ndarray, np.ndarray]:
-        image, mask = dataset.image(i), dataset.mask(i)
-        if image.shape[:2] != mask.shape:
-            raise GfssError(
-                f"image {dataset.images[i]} is {image.shape[1]} x {image.shape[0]} but its mask is "
-                f"{mask.shape[1]} x {mask.shape[0]}; they must have one size"
-            )
-        return square_image(image, size), square_label(mask, size)
-
-    with ThreadPoolExecutor(1) as pool:
-        yield from pool.map(read, images)
+def _square(dataset: Dataset, i: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """An image and its mask, brought to a square."""
+    image, mask = dataset.image(i), dataset.mask(i)
+    if image.shape[:2] != mask.shape:
+        raise GfssError(
+            f"image {dataset.images[i]} is {image.shape[1]} x {image.shape[0]} but its mask is "
+            f"{mask.shape[1]} x {mask.shape[0]}; they must have one size"
+        )
+    return square_image(image, size), square_label(mask, size)
 
 
 def _require_space(folder: Path, need: int) -> None:

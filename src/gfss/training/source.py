@@ -17,6 +17,7 @@ from gfss.models.base_model import BaseModel
 from gfss.models.pspnet import Features, concatenate
 from gfss.training.bank import Bank
 from gfss.training.blind import BlindStore
+from gfss.training.kept import KeptFeatures, KeptImage, keep
 
 BLOCK = 20  # consecutive episodes of one source
 CHUNK = 16  # images that go through the pyramid head at once
@@ -33,7 +34,7 @@ class FeatureStore:
     model: BaseModel
     bank: Bank
     keep: bool = False
-    _kept: dict[int, Features] = field(default_factory=dict)
+    _kept: dict[int, KeptImage] = field(default_factory=dict)
 
     @torch.no_grad()
     def features(self, images: Sequence[int]) -> Features:
@@ -44,10 +45,8 @@ class FeatureStore:
         missing = sorted({i for i in images if i not in self._kept})
         for start in range(0, len(missing), CHUNK):
             part = missing[start : start + CHUNK]
-            computed = self.model.head(self.bank.features(part)).map(lambda tensor: tensor.half())
-            for place, image in enumerate(part):
-                self._kept[image] = computed[place : place + 1].map(torch.clone)
-        return concatenate([self._kept[i] for i in images]).map(lambda tensor: tensor.float())
+            self._kept.update(zip(part, keep(self.model.head(self.bank.features(part))), strict=True))
+        return KeptFeatures([self._kept[i] for i in images])
 
     def rows(self) -> Tensor:
         """Rows of the base classifier, (base + 1, channels)."""

@@ -1,0 +1,30 @@
+"""The same job for many items at once, in threads.
+
+Most operations here are too small to be split between cores; several items side by side use them better. Every worker
+computes with one torch thread, so that results do not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+def side_by_side(job: Callable[[Item], Outcome], items: Iterable[Item]) -> Iterator[Outcome]:
+    """Outcomes of a job in the order of the items, as many at once as torch may use threads."""
+    workers = torch.get_num_threads()
+    if workers == 1:
+        yield from map(job, items)
+        return
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield from pool.map(job, items)
+    finally:  # an error or an interruption: nothing new is started
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(workers)  # new threads take the number that was set last
