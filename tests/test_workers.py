@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gfss.workers import side_by_side
+from gfss.workers import Copies, side_by_side
 
 
 @pytest.fixture(params=[1, 3])
@@ -49,3 +49,21 @@ def test_an_error_ends_it(workers: int) -> None:
         list(side_by_side(job, range(1000)))
     assert len(started) < 100
     assert torch.get_num_threads() == workers
+
+
+def test_no_two_workers_share_a_copy(workers: int) -> None:
+    copies = Copies([0], jobs=20)
+
+    def count(_: int) -> int:
+        with copies.one() as own:
+            before = own[0]
+            time.sleep(0.002)
+            own[0] = before + 1
+        return own[0]
+
+    assert len(list(side_by_side(count, range(20)))) == 20
+    in_all = 0
+    for _ in range(workers):
+        with copies.one() as own:
+            in_all += own[0]
+    assert in_all == 20  # none was lost to another worker

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from copy import deepcopy
+from queue import SimpleQueue
+from typing import Generic, TypeVar
 
 import torch
 
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
+Thing = TypeVar("Thing")
 
 
 def side_by_side(job: Callable[[Item], Outcome], items: Iterable[Item]) -> Iterator[Outcome]:
@@ -28,3 +32,22 @@ def side_by_side(job: Callable[[Item], Outcome], items: Iterable[Item]) -> Itera
     finally:  # an error or an interruption: nothing new is started
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(workers)  # new threads take the number that was set last
+
+
+class Copies(Generic[Thing]):
+    """A thing that can do one job at a time, and copies of it, as many as there are workers or jobs."""
+
+    def __init__(self, thing: Thing, jobs: int) -> None:
+        self._free: SimpleQueue[Thing] = SimpleQueue()
+        self._free.put(thing)
+        for _ in range(1, min(torch.get_num_threads(), jobs)):
+            self._free.put(deepcopy(thing))
+
+    @contextmanager
+    def one(self) -> Iterator[Thing]:
+        """One that no other worker uses meanwhile."""
+        thing = self._free.get()
+        try:
+            yield thing
+        finally:
+            self._free.put(thing)

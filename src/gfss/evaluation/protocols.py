@@ -7,8 +7,6 @@ worked on side by side, one per torch thread.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
-from queue import SimpleQueue
 from typing import Literal
 
 import torch
@@ -24,7 +22,7 @@ from gfss.methods.trivial import Oracle
 from gfss.models.maps import class_map
 from gfss.progress import Bar
 from gfss.training.source import EpisodeSource
-from gfss.workers import side_by_side
+from gfss.workers import Copies, side_by_side
 
 ProtocolName = Literal["paired", "joint"]
 CHUNK = 8  # queries that are scored at once; with more, memory is the bottleneck
@@ -72,18 +70,11 @@ def examine(
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
     results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
     done = kept.restore(results) if kept else 0
-    spare: SimpleQueue[Sequence[Method]] = SimpleQueue()  # a method learns one task at a time: a copy for each worker
-    spare.put(methods)
-    for _ in range(1, min(torch.get_num_threads(), len(tasks) - done)):
-        spare.put(deepcopy(methods))
+    copies = Copies(methods, len(tasks) - done)
 
     def work(drawn: Task) -> dict[str, Outcome]:
-        own = spare.get()
-        try:
-            with torch.no_grad():
-                return _examine_task(own, source, supports or source, drawn, fold)
-        finally:
-            spare.put(own)
+        with copies.one() as own, torch.no_grad():
+            return _examine_task(own, source, supports or source, drawn, fold)
 
     with Bar("tasks", len(tasks), done) as bar:
         outcomes = side_by_side(work, tasks[done:])

@@ -27,6 +27,7 @@ from gfss.progress import track
 from gfss.training.loop import Schedule, Step, mixed_seed, train
 from gfss.training.parallel import Workers
 from gfss.training.source import BLOCK, EpisodeSource, HeldOutSources
+from gfss.workers import Copies, side_by_side
 
 CHUNK = BLOCK  # played episodes per file
 
@@ -120,8 +121,14 @@ class PlayedEpisodes:
         chunks = range(-(-self.count // CHUNK))
         todo = [c for c in chunks if not self._path(c).exists()]
         done = len(chunks) - len(todo)
+        methods = Copies(self.method, CHUNK)
+
+        def play(i: int) -> Tensor:
+            with methods.one() as method, torch.no_grad():
+                return self._play(method, i)
+
         for chunk in track(todo, f"playing {self.count} episodes", total=len(chunks), start=done):
-            maps = [self._play(i) for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, self.count))]
+            maps = list(side_by_side(play, range(chunk * CHUNK, min((chunk + 1) * CHUNK, self.count))))
             with write_atomically(self._path(chunk)) as file:
                 np.save(file, torch.stack(maps).half().numpy())
 
@@ -137,14 +144,12 @@ class PlayedEpisodes:
         both = torch.from_numpy(self._chunks[chunk][i % CHUNK, 2 * pair : 2 * pair + 2].astype(np.float32))
         return both[:, : -self.evidence], both[:, None, -self.evidence :]
 
-    def _play(self, i: int) -> Tensor:
+    def _play(self, method: Calibrated, i: int) -> Tensor:
         drawn, source = self.draw(i), self.source.for_episode(i)
         fold = source.episode_fold(drawn)
-        with torch.no_grad():
-            self.method.learn(source.support(drawn, fold))
-            query = source.query_features(drawn.queries, fold)
-            fused, evidence = self.method.fused(query), self.method.evidence(query)
-        return torch.cat([fused, evidence[:, 0]], dim=1)
+        method.learn(source.support(drawn, fold))
+        query = source.query_features(drawn.queries, fold)
+        return torch.cat([method.fused(query), method.evidence(query)[:, 0]], dim=1)
 
     def _path(self, chunk: int) -> Path:
         size = min(CHUNK, self.count - chunk * CHUNK)
