@@ -44,7 +44,7 @@ from gfss.models.maps import class_map
 from gfss.training.bank import Bank, build_bank
 from gfss.training.source import EpisodeSource, FeatureStore
 
-TURN = 8  # tasks of one way before those of the other
+TURN = 16  # tasks of one way before those of the other
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,11 @@ def our_maps(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
         return class_map(method.scores(source.store.features(drawn.queries)), (source.store.bank.size,) * 2)
 
 
-def seconds_once(experiment: Experiment, images: int) -> dict[str, float]:
+def seconds_once(experiment: Experiment, images: int | None) -> dict[str, float]:
     """Time per image of what ours does once: encoder (written to a bank) and pyramid head."""
     data = experiment.val_set
     some = replace(data, **{key: getattr(data, key)[:images] for key in ("ids", "images", "masks")})
+    images = len(some)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         bank = build_bank(experiment.model.encoder, some, experiment.size, experiment.levels, root=Path(folder))
@@ -94,7 +95,7 @@ def seconds_once(experiment: Experiment, images: int) -> dict[str, float]:
         return {"bank": (built - start) / images, "head": (time.perf_counter() - built) / images}
 
 
-def measure(experiment: Experiment, sample: int, tasks: int, images: int) -> dict[str, Any]:
+def measure(experiment: Experiment, sample: int, tasks: int, images: int | None) -> dict[str, Any]:
     """Both ways on the same tasks."""
     method = experiment.method("pcn", 1)
     assert isinstance(method, Calibrated)
@@ -140,9 +141,9 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int) -> dic
 def main() -> None:
     """Measure, print, write JSON if asked."""
     parser = experiment_parser(__doc__)
-    parser.add_argument("--sample", type=int, default=16, help="tasks that are timed")
+    parser.add_argument("--sample", type=int, default=32, help="tasks that are timed")
     parser.add_argument("--tasks", type=int, default=1000, help="tasks that the times are multiplied out to")
-    parser.add_argument("--images", type=int, default=256, help="images on which the one-time work is timed")
+    parser.add_argument("--images", type=int, help="images on which the one-time work is timed; all if left out")
     options = parser.parse_args()
     experiment = opened(options)
     figures = measure(experiment, options.sample, options.tasks, options.images)

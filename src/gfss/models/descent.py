@@ -100,8 +100,9 @@ def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tens
         for value, its_speed, its_grad in zip(small, small_speeds, grads, strict=True):
             descent.move(value, its_speed, its_grad)
     grid = coefficients.view(episodes * supports, height, width, hidden).permute(0, 3, 1, 2)
-    moved = _patch_products(maps.flatten(0, 1), grid).view(episodes, supports, hidden, channels, 3, 3).sum(dim=1)
-    return [scale * start[0] + moved, *small]
+    moved = _patch_products(maps.flatten(0, 1), grid).view(episodes, supports, 3, 3, hidden, channels).sum(dim=1)
+    first = moved.add_(start[0].permute(2, 3, 0, 1), alpha=scale)
+    return [first.permute(0, 3, 4, 1, 2), *small]  # its taps lie one after the other, as convolve reads them
 
 
 def _support_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
@@ -173,12 +174,11 @@ def patch_gram(maps: Tensor) -> Tensor:
 
 
 def _patch_products(maps: Tensor, coefficients: Tensor) -> Tensor:
-    """U^T C of every image: (images, hidden, channels, 3, 3), the weights that coefficients stand for."""
-    images, channels, height, width = maps.shape
+    """U^T C of every image, the weights that coefficients stand for: (images, 9 x hidden, channels), by tap."""
+    height, width = maps.shape[-2:]
     padded = F.pad(coefficients, (1, 1, 1, 1))  # hidden maps are fewer than channels: these are the ones to shift
     taps = [padded[..., 2 - y : 2 - y + height, 2 - x : 2 - x + width] for y in range(3) for x in range(3)]
-    products = torch.stack(taps, dim=1).flatten(3).flatten(1, 2) @ maps.flatten(2).transpose(1, 2)
-    return products.view(images, 3, 3, -1, channels).permute(0, 3, 4, 1, 2)
+    return torch.stack(taps, dim=1).flatten(3).flatten(1, 2) @ maps.flatten(2).transpose(1, 2)
 
 
 def convolve(maps: Tensor, weights: Tensor) -> Tensor:

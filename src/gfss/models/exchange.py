@@ -84,19 +84,14 @@ class Exchange(nn.Module):
         own = class_inputs(fused, novel)
         if offsets is not None:
             own = torch.cat([own, offsets[:, :, None], strongest_other(offsets)[:, :, None]], dim=2)
-        rival = strongest_novel(said, fused[:, known:])
-        old, new = self._decide(own[:, :known], rival[:, None]), self._decide(own[:, known:], said)
-        return torch.cat([old, new], dim=1) + self.head.weight[0, -1] * log_odds_scores(fused, novel)
-
-    def _decide(self, own: Tensor, heard: Tensor) -> Tensor:
-        """What the second network says for some classes, (batch, classes, h, w), without the log-odds rule."""
         # products of batches: a convolution to a single channel is slow on a CPU, and so is torch's product of a
         # parameter with a batch, which it turns into one large product with copies
-        batch, classes = own.shape[:2]
         hidden = self.own.weight[:, :, 0, 0].expand(batch, classes, -1, -1) @ own.flatten(3)
-        hidden = hidden.add_(heard.flatten(3)).relu_()
+        hidden[:, :known] += strongest_novel(said, fused[:, known:])[:, None].flatten(3)
+        hidden[:, known:] += said.flatten(3)
         head = self.head.weight[:, :-1, 0, 0].expand(batch, classes, -1, -1)
-        return (head @ hidden)[:, :, 0].unflatten(2, own.shape[3:])
+        decided = (head @ hidden.relu_()).view_as(fused)
+        return decided + self.head.weight[0, -1] * log_odds_scores(fused, novel)
 
 
 def class_inputs(fused: Tensor, novel: int) -> Tensor:
@@ -165,5 +160,8 @@ def strongest_novel(values: Tensor, scores: Tensor) -> Tensor:
 
 def strongest_other(scores: Tensor) -> Tensor:
     """For every class the largest score among the other classes, same shape as ``scores``."""
-    best, second = scores.topk(2, dim=1).values.split(1, dim=1)
-    return torch.where(scores == best, second, best)
+    best = scores.amax(dim=1, keepdim=True)
+    is_best = scores == best
+    second = scores.masked_fill(is_best, -math.inf).amax(dim=1, keepdim=True)
+    alone = is_best.sum(dim=1, keepdim=True) == 1  # where two are best, each has the other
+    return torch.where(is_best & alone, second, best)
