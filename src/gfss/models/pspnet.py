@@ -80,14 +80,17 @@ class Features:
         for name in names:
             if name not in self._unit:
                 maps = self.named([name])
-                self._unit[name] = maps / vector_lengths(maps)
+                self._unit[name] = maps * unit_factors(maps)
         parts = [self._unit[name] for name in names]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def vector_lengths(maps: Tensor) -> Tensor:
-    """Lengths over channels, (batch, 1, h, w), never zero; faster than torch's norm over such a dimension."""
-    return maps.square().sum(dim=1, keepdim=True).sqrt().clamp_min(SHORTEST)
+def unit_factors(maps: Tensor) -> Tensor:
+    """What brings every vector over channels to length one, (batch, 1, h, w).
+
+    Squares and their sum are faster than torch's norm over a dimension that is not the last.
+    """
+    return maps.square().sum(dim=1, keepdim=True).sqrt().clamp_min(SHORTEST).reciprocal()
 
 
 def concatenate(parts: Sequence[Features]) -> Features:

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from gfss.models.pspnet import Features, vector_lengths
+from gfss.models.pspnet import Features, unit_factors
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class KeptImage:
     """
 
     features: Features
-    _lengths: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _factors: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def put_unit(self, name: str, out: Tensor) -> None:
-        """Write a map with vectors of length one; the lengths are computed once."""
+        """Write a map with vectors of length one; their lengths are computed once."""
         maps = self.features.named([name]).float()
-        if name not in self._lengths:
-            self._lengths[name] = vector_lengths(maps)
-        torch.div(maps, self._lengths[name], out=out)
+        if name not in self._factors:
+            self._factors[name] = unit_factors(maps)
+        torch.mul(maps, self._factors[name], out=out)
 
 
 def keep(features: Features) -> list[KeptImage]:
