@@ -6,8 +6,9 @@ computes with one torch thread, so that results do not depend on the number of w
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 from queue import SimpleQueue
@@ -27,9 +28,15 @@ def side_by_side(job: Callable[[Item], Outcome], items: Iterable[Item]) -> Itera
         yield from map(job, items)
         return
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    begun: deque[Future[Outcome]] = deque()
     try:
-        yield from pool.map(job, items)
-    finally:  # an error or an interruption: nothing new is started
+        for item in items:
+            begun.append(pool.submit(job, item))
+            if len(begun) > 2 * workers:  # few wait, so that an interruption ends soon
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+    finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(workers)  # new threads take the number that was set last
 
