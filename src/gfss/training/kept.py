@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -18,24 +18,29 @@ class KeptImage:
 
     Attributes:
         features: a batch of one.
+        factors: for levels and bottleneck, what brings their vectors to length one (see :func:`unit_factors`).
     """
 
     features: Features
-    _factors: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    factors: dict[str, Tensor]
 
     def put_unit(self, name: str, out: Tensor) -> None:
-        """Write a map with vectors of length one; their lengths are computed once."""
-        maps = self.features.named([name]).float()
-        if name not in self._factors:
-            self._factors[name] = unit_factors(maps)
-        torch.mul(maps, self._factors[name], out=out)
+        """Write a map with vectors of length one."""
+        torch.mul(self.features.named([name]).float(), self.factors[name], out=out)
 
 
 def keep(features: Features) -> list[KeptImage]:
     """The images of a batch, one by one."""
     half = features.map(lambda tensor: tensor.half())
-    own = [half[i : i + 1] for i in range(len(half))]
-    return [KeptImage(image.map(lambda tensor: tensor.clone(memory_format=torch.contiguous_format))) for image in own]
+    factors = {name: unit_factors(half.named([name]).float()) for name in (*half.levels, "bottleneck")}
+
+    def own(tensor: Tensor, i: int) -> Tensor:
+        return tensor[i : i + 1].clone(memory_format=torch.contiguous_format)
+
+    return [
+        KeptImage(half.map(lambda tensor, i=i: own(tensor, i)), {name: own(each, i) for name, each in factors.items()})
+        for i in range(len(half))
+    ]
 
 
 class KeptFeatures(Features):
@@ -67,18 +72,17 @@ class KeptFeatures(Features):
 
     def unit(self, *names: str) -> Tensor:
         """Like :meth:`Features.unit`; maps that are first asked for together lie together."""
-        missing = [name for name in names if name not in self._unit]
-        if missing == list(names) and "pooled" not in names:
-            first = self.images[0].features
-            widths = [first.named([name]).shape[1] for name in names]
-            whole = torch.empty(len(self.images), sum(widths), *self.size, device=first.base.device)
-            parts = dict(zip(names, whole.split(widths, dim=1), strict=True))
-            for i, image in enumerate(self.images):
-                for name, part in parts.items():
-                    image.put_unit(name, part[i : i + 1])
-            self._unit.update(parts)
-            return whole
-        return super().unit(*names)
+        first = self.images[0]
+        if any(name in self._unit or name not in first.factors for name in names):
+            return super().unit(*names)
+        widths = [first.features.named([name]).shape[1] for name in names]
+        whole = torch.empty(len(self.images), sum(widths), *self.size, device=self.base.device)
+        parts = dict(zip(names, whole.split(widths, dim=1), strict=True))
+        for i, image in enumerate(self.images):
+            for name, part in parts.items():
+                image.put_unit(name, part[i : i + 1])
+        self._unit.update(parts)
+        return whole
 
     def _level(self, name: str) -> Tensor:
         return _joined([image.features.levels[name] for image in self.images])
