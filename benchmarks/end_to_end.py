@@ -16,8 +16,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,36 +27,21 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a package
 
 from encoder_forms import peak_memory
+from episode import NoBank
 from tool_agreement import experiment_parser, opened
 
-from gfss.data.dataset import Dataset
 from gfss.data.episodes import Task
-from gfss.data.transforms import square_image, to_tensor
 from gfss.evaluation.metrics import image_counts
 from gfss.evaluation.protocols import draw_tasks, examine
 from gfss.experiment import Experiment
 from gfss.files import write_json
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
-from gfss.models.encoders.base import Encoder
 from gfss.models.maps import class_map
-from gfss.training.bank import Bank, build_bank
+from gfss.training.bank import build_bank
 from gfss.training.source import EpisodeSource, FeatureStore
 
 TURN = 16  # tasks of one way before those of the other
-
-
-@dataclass(frozen=True)
-class NoBank(Bank):
-    """Looks like a bank, but sends every image through the encoder."""
-
-    encoder: Encoder
-    dataset: Dataset
-
-    def features(self, images: Sequence[int], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-        squares = (to_tensor(square_image(self.dataset.image(i), self.size)[None]) for i in images)
-        parts = [self.encoder(square) for square in squares]
-        return {name: torch.cat([levels[name] for levels in parts]) for name in self.channels}
 
 
 def plain_way(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
@@ -103,7 +87,8 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int | None)
         NormalisedScoreFusion(NovelFitter(experiment.novel_options, form="plain")), method.calibrator, "pcn", True
     )
     kept, bank = experiment.val_source, experiment.bank("val")
-    none = NoBank(bank.folder, bank.size, bank.channels, bank.count, experiment.model.encoder.eval(), kept.dataset)
+    about = (bank.folder, bank.size, bank.channels, bank.count)
+    none = NoBank(*about, experiment.model.encoder.eval(), kept.dataset, torch.contiguous_format)
     anew = EpisodeSource(FeatureStore(experiment.model, none), kept.dataset, kept.fold)
     once = seconds_once(experiment, images)
     drawn = draw_tasks(kept, "paired", 1, sample, seed=0)

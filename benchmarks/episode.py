@@ -49,17 +49,22 @@ CLASSES = 16
 
 @dataclass(frozen=True)
 class NoBank(Bank):
-    """Looks like a bank, but computes what is asked for."""
+    """Looks like a bank, but computes what is asked for.
+
+    Attributes:
+        layout: of the images; torch's own default is ``torch.contiguous_format``.
+    """
 
     encoder: Encoder
     dataset: Dataset
+    layout: torch.memory_format = torch.channels_last
 
     def features(self, images: Sequence[int], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
         parts: list[list[Tensor]] = []
         with torch.inference_mode():
             for i in images:
                 image = to_tensor(square_image(self.dataset.image(i), self.size)[None])
-                maps = self.encoder(image.contiguous(memory_format=torch.channels_last))
+                maps = self.encoder(image.contiguous(memory_format=self.layout))
                 parts.append(select_levels(maps, list(self.channels)))
         return {
             name: torch.cat(level).clone() for name, level in zip(self.channels, zip(*parts, strict=True), strict=True)

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from gfss.errors import GfssError
 from gfss.models.pspnet import BINS, Features
-from gfss.training.kept import KeptFeatures, keep
+from gfss.training.kept_features import KeptFeatures, keep
 
 
 def make_features(images: int = 4) -> Features:

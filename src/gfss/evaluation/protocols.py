@@ -21,8 +21,8 @@ from gfss.methods.base import Method, Query
 from gfss.methods.trivial import Oracle
 from gfss.models.maps import class_map
 from gfss.progress import Bar
+from gfss.threads import Copies, side_by_side
 from gfss.training.source import EpisodeSource
-from gfss.workers import Copies, side_by_side
 
 ProtocolName = Literal["paired", "joint"]
 CHUNK = 8  # queries that are scored at once; with more, memory is the bottleneck

@@ -30,7 +30,7 @@ from gfss.files import cache_folder, make_folder, read_json, write_atomically, w
 from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import Run, fast_form
 from gfss.progress import Bar, console
-from gfss.workers import side_by_side
+from gfss.threads import side_by_side
 
 SHARD = 256  # images per shard
 

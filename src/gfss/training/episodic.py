@@ -24,10 +24,10 @@ from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.calibrator import Calibrator
 from gfss.models.evidence import evidence_channels
 from gfss.progress import track
+from gfss.threads import Copies, side_by_side
 from gfss.training.loop import Schedule, Step, mixed_seed, train
 from gfss.training.parallel import Workers
 from gfss.training.source import BLOCK, EpisodeSource, HeldOutSources
-from gfss.workers import Copies, side_by_side
 
 CHUNK = BLOCK  # played episodes per file
 

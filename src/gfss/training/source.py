@@ -17,7 +17,7 @@ from gfss.models.base_model import BaseModel
 from gfss.models.pspnet import Features, concatenate
 from gfss.training.bank import Bank
 from gfss.training.blind import BlindStore
-from gfss.training.kept import KeptFeatures, KeptImage, keep
+from gfss.training.kept_features import KeptFeatures, KeptImage, keep
 
 BLOCK = 20  # consecutive episodes of one source
 CHUNK = 16  # images that go through the pyramid head at once

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gfss.workers import Copies, side_by_side
+from gfss.threads import Copies, side_by_side
 
 
 @pytest.fixture(params=[1, 3])

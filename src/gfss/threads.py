@@ -17,18 +17,18 @@ from typing import Generic, TypeVar
 import torch
 
 Item = TypeVar("Item")
-Outcome = TypeVar("Outcome")
+Answer = TypeVar("Answer")
 Thing = TypeVar("Thing")
 
 
-def side_by_side(job: Callable[[Item], Outcome], items: Iterable[Item]) -> Iterator[Outcome]:
-    """Outcomes of a job in the order of the items, as many at once as torch may use threads."""
+def side_by_side(job: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
+    """Answers of a job in the order of the items, as many at once as torch may use threads."""
     workers = torch.get_num_threads()
     if workers == 1:
         yield from map(job, items)
         return
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    begun: deque[Future[Outcome]] = deque()
+    begun: deque[Future[Answer]] = deque()
     try:
         for item in items:
             begun.append(pool.submit(job, item))
