@@ -79,6 +79,13 @@ def failure(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
     return sentence
 
 
+def test_a_report_shows_pictures_of_where_most_was_lost(shots: Path, tmp_path: Path) -> None:
+    make.model(calibrated=False).save(tmp_path / "eager")  # without a calibrator new classes take too much
+    report = tmp_path / "r.html"
+    assert teach(tmp_path / "eager", shots, "-o", str(tmp_path / "yard"), "--report", str(report)) == 0
+    assert "<img" in report.read_text()
+
+
 def test_teach_segment_classes_forget(
     base: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,7 +94,9 @@ def test_teach_segment_classes_forget(
     text = capsys.readouterr().out
     assert "On the support images (2 images)" in text
     assert "knows 4 classes now, box among them" in text
-    assert "<img" in (tmp_path / "r.html").read_text()
+    page = (tmp_path / "r.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "box" in page
     assert main(["classes", str(model)]) == 0
     assert "  4  box  (taught from 2: shot1.png, shot2.png)" in capsys.readouterr().out
     assert main(["segment", str(model), str(shots / "query"), str(shots / "images" / "*1.png"), "-o", str(out)]) == 0

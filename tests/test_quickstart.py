@@ -17,7 +17,7 @@ from gfss.training.episodic import EpisodicOptions
 def test_everything_once_and_then_reused(tmp_path: Path, scenes_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gfss.data.scenes.make_scenes", lambda root=None: scenes_root)
     monkeypatch.setitem(BASE_RECIPES, "scratch", replace(SCRATCH, epochs=1))
-    monkeypatch.setattr(module, "QUICK", EpisodicOptions(iterations=2, episodes=2, held_out=0))
+    monkeypatch.setattr(module, "QUICK", EpisodicOptions(iterations=2, episodes=2, several=0, held_out=0))
     monkeypatch.setattr(module, "EXAMPLES", 1)
     page = quickstart(tmp_path, tasks=1).read_text()
     records = [read_record(path) for path in find_records([tmp_path / "records"])]

@@ -25,6 +25,7 @@ OTHER_WORK = (60, 14)  # a ViT-S of the Hugging Face hub
 EPISODE_WORK = {"acastle": 0.5, "capl": 0.9, "denet": 1.6, "pfenet": 1.7}
 REACHED = 0.4  # share of the speed of large matrix products that convolutions reach
 PIXEL_SECONDS = 0.0025  # labels, upsampling and counting of one 417 px image
+SCORE_MAPS, NOVEL_MAPS = 5, 7  # maps that a kept episode holds for every class, and for its novel class besides
 PROGRAM_GB = 0.7  # Python, torch and buffers
 KEPT_PER_WORK = 0.0125  # gigabytes of activations per giga multiply-add that training keeps
 GIGA = 1e9
@@ -136,7 +137,8 @@ class Estimate:
         queries = 2 * episodes
         if calibrated and options.episodes is not None:
             episodes = -(-options.episodes // 3) if options.mixed and shots > 1 else options.episodes
-            disk = episodes * 2 * options.pairs * (self.base_classes + 1) * self.positions * 2 / GIGA
+            maps = (self.base_classes + 1) * SCORE_MAPS + NOVEL_MAPS
+            disk = (episodes + options.several) * 2 * options.pairs * maps * self.positions * 2 / GIGA
             work = self._fit_work(shots) + 2 * options.pairs * (self._query_work + self._head_work)
         elif calibrated:
             work = self._fit_work(shots) + 2 * (self._query_work + self._head_work)

@@ -11,13 +11,14 @@ from gfss.evaluation.records import Record, find_records, read_record, write_rec
 from gfss.examination import evaluate_stage, record_path
 from gfss.experiment import Experiment
 from gfss.methods.fitted import NormalisedScoreFusion
+from gfss.models.calibrator import PRESETS
 from gfss.progress import console
 from gfss.stages import train_base_stage, train_method_stage
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.episodic import EpisodicOptions
 
 # less than the usual training, on the paper's episodes (no held-out base models), and one calibrator for both shots
-QUICK = EpisodicOptions(iterations=800, episodes=400, held_out=0)
+QUICK = EpisodicOptions(iterations=800, episodes=400, several=0, held_out=0)
 METHODS = ("score", "npf", "nsf", "pcn")
 SHOTS = (1, 5)
 TASKS = 20
@@ -30,7 +31,8 @@ def quickstart(folder: Path, fold: int = 0, tasks: int = TASKS) -> Path:
     Returns:
         The HTML report.
     """
-    experiment = Experiment(data="scenes", fold=fold, trained_shots=1, runs=folder)
+    calibrators = {"pcn": PRESETS["same-model"]}
+    experiment = Experiment(data="scenes", fold=fold, trained_shots=1, calibrators=calibrators, runs=folder)
     if not has_checkpoint(experiment.base_folder, "base"):
         console.print("stage 1: base model on the base classes", highlight=False)
         train_base_stage(experiment, resume=True)

@@ -135,7 +135,7 @@ def train_method_stage(
     if iterations:
         options = replace(options, iterations=iterations)
     if episodes:
-        options = replace(options, episodes=episodes)
+        options = replace(options, episodes=episodes, several=min(options.several, episodes))
     workers = start_workers()
     method = experiment.method(name, shots, seed, trained=False)
     if method.module is None:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from gfss.data.catalog import Fold, make_fold
 from gfss.data.dataset import Dataset
-from gfss.data.episodes import Task, episode, joint_task, task
+from gfss.data.episodes import Task, episode, joint_episode, joint_task, task
 from gfss.errors import GfssError
 
 CLASSES = ("a", "b", "c", "d", "e", "f", "g", "h")
@@ -29,14 +29,14 @@ from dataclasses import asdict
 from pathlib import Path
 from gfss.data.catalog import make_fold
 from gfss.data.dataset import Dataset
-from gfss.data.episodes import episode, joint_task, task
+from gfss.data.episodes import episode, joint_episode, joint_task, task
 
 folder = Path(sys.argv[1])
 names = tuple(path.stem for path in sorted(folder.glob("*.png")))
 files = tuple(folder / f"{name}.png" for name in names)
 dataset, fold = Dataset("drawn", tuple("abcdefgh"), names, files, files), make_fold(8, 0)
 drawn = [episode(dataset, fold.base, 3, 17, 2, 2, 3), task(dataset, fold, 3, 17, 2)]
-drawn.append(joint_task(dataset, fold, 3, 17, 2))
+drawn += [joint_task(dataset, fold, 3, 17, 2), joint_episode(dataset, fold.base, 3, 17, 2, 3, 4)]
 print(json.dumps([asdict(item) for item in drawn]))
 """
 
@@ -88,6 +88,63 @@ def test_an_episode_is_what_it_should_be(
 
 
 @settings(max_examples=25, deadline=None)
+@given(numbers, numbers, st.integers(1, 3), st.integers(1, 5), st.integers(1, 8))
+def test_a_joint_episode_is_what_it_should_be(
+    dataset: Dataset, seed: int, i: int, shots: int, ways: int, queries: int
+) -> None:
+    drawn = joint_episode(dataset, FOLD.base, seed, i, shots, ways, queries)
+    assert len(set(drawn.novel)) == ways
+    assert set(drawn.novel) <= set(FOLD.base)
+    supports = [image for group in drawn.supports for image in group]
+    assert len(supports) == len(set(supports)) == ways * shots
+    for class_id, group in zip(drawn.novel, drawn.supports, strict=True):
+        assert all(shows(dataset, image, class_id) for image in group)
+    assert len(set(drawn.queries)) == len(drawn.queries) == queries
+    assert not set(supports) & set(drawn.queries)
+    assert all(isinstance(number, int) for number in (*drawn.novel, *supports, *drawn.queries))
+
+
+def test_queries_of_joint_episodes_are_any_images(dataset: Dataset) -> None:
+    """Whatever they show: also none of the fake novel classes, or nothing but true novel ones."""
+    drawn = [joint_episode(dataset, FOLD.base, 0, i, queries=6) for i in range(60)]
+    assert {image for one in drawn for image in one.queries} == set(range(COUNT))
+    shown = [any(shows(dataset, image, c) for c in one.novel) for one in drawn for image in one.queries]
+    assert 0.2 < np.mean(shown) < 0.8
+    assert {c for one in drawn for c in one.novel} == set(FOLD.base)
+
+
+@settings(max_examples=25, deadline=None)
+@given(numbers, st.integers(1, 3), st.sets(st.integers(0, COUNT - 1), max_size=COUNT // 3))
+def test_joint_episodes_keep_to_fakes_and_avoid_images(dataset: Dataset, i: int, ways: int, avoid: set[int]) -> None:
+    drawn = [joint_episode(dataset, FOLD.base, 0, i, 1, ways, 9, (4, 5, 8), kind) for kind in forms(avoid)]
+    assert drawn[0] == drawn[1]
+    assert set(drawn[0].novel) <= {4, 5, 8}
+    used = {*drawn[0].queries, *(image for group in drawn[0].supports for image in group)}
+    assert not used & avoid
+    assert len(drawn[0].queries) == 9
+
+
+def test_fakes_of_joint_episodes_may_be_classes_that_are_no_base_classes(dataset: Dataset) -> None:
+    drawn = {joint_episode(dataset, (3, 4, 5), 0, i, fakes=(6, 7, 8)).novel for i in range(40)}
+    assert drawn == {(a, b) for a in (6, 7, 8) for b in (6, 7, 8) if a != b}
+
+
+def test_queries_of_joint_episodes_repeat_where_images_are_too_few(dataset: Dataset) -> None:
+    kept = {0, 8, 4, 7, 12, 15, 40}
+    avoid = sorted(set(range(COUNT)) - kept)
+    drawn = joint_episode(dataset, FOLD.base, 0, 0, 1, 2, 30, (5, 8), avoid)
+    supports = {image for group in drawn.supports for image in group}
+    assert len(drawn.queries) == 30
+    assert set(drawn.queries) == kept - supports
+
+
+def test_no_image_left_to_segment_is_said_in_one_sentence(dataset: Dataset) -> None:
+    avoid = sorted(set(range(COUNT)) - {4, 7})  # one image of each class
+    with pytest.raises(GfssError, match=r"^drawn: no image is left to segment in an episode; add labelled images$"):
+        joint_episode(dataset, FOLD.base, 0, 0, 1, 2, 2, (5, 8), avoid)
+
+
+@settings(max_examples=25, deadline=None)
 @given(numbers, numbers, st.integers(1, 4))
 def test_a_task_has_a_pair_for_every_base_class(dataset: Dataset, seed: int, i: int, shots: int) -> None:
     drawn = task(dataset, FOLD, seed, i, shots)
@@ -128,7 +185,8 @@ def test_all_novel_classes_get_equal_tasks(dataset: Dataset) -> None:
 
 def test_draws_do_not_depend_on_order(dataset: Dataset) -> None:
     def draw(i: int) -> list[Task]:
-        return [episode(dataset, FOLD.base, 0, i), task(dataset, FOLD, 0, i), joint_task(dataset, FOLD, 0, i)]
+        single = [episode(dataset, FOLD.base, 0, i), task(dataset, FOLD, 0, i)]
+        return [*single, joint_task(dataset, FOLD, 0, i), joint_episode(dataset, FOLD.base, 0, i)]
 
     forward = [draw(i) for i in range(10)]
     np.random.seed(1)  # global state must not matter
@@ -143,11 +201,13 @@ def test_draws_are_the_same_in_another_process(dataset: Dataset, folder: Path) -
         episode(dataset, FOLD.base, 3, 17, 2, 2, 3),
         task(dataset, FOLD, 3, 17, 2),
         joint_task(dataset, FOLD, 3, 17, 2),
+        joint_episode(dataset, FOLD.base, 3, 17, 2, 3, 4),
     ]
     assert json.loads(done.stdout) == json.loads(json.dumps([asdict(item) for item in here]))
 
 
 def test_seeds_differ(dataset: Dataset) -> None:
+    assert len({joint_episode(dataset, FOLD.base, seed, 0) for seed in range(10)}) > 5
     assert len({task(dataset, FOLD, seed, 0, 3) for seed in range(10)}) > 5
 
 
@@ -201,14 +261,21 @@ def test_more_shots_than_images_are_refused_in_one_sentence(dataset: Dataset) ->
         task(dataset, FOLD, 0, 0, has)
     with pytest.raises(GfssError, match=r"class 'a' has \d+ usable image\(s\) to learn from, 40 asked for"):
         joint_task(dataset, FOLD, 0, 0, 40)
-    with pytest.raises(GfssError, match=r"usable image\(s\) to learn from, 40 asked for"):
-        episode(dataset, FOLD.base, 0, 0, shots=40)
+    for kind in (episode, joint_episode):
+        with pytest.raises(GfssError, match=r"usable image\(s\) to learn from, 40 asked for"):
+            kind(dataset, FOLD.base, 0, 0, shots=40)
 
 
 @pytest.mark.parametrize(("ways", "fakes"), [(6, None), (9, None), (0, None), (3, (4, 8))])
 def test_impossible_ways_are_refused(dataset: Dataset, ways: int, fakes: tuple[int, ...] | None) -> None:
-    with pytest.raises(GfssError, match="cannot play the novel classes of an episode"):
-        episode(dataset, FOLD.base, 0, 0, ways=ways, fakes=fakes)
+    number = 2 if fakes else 6
+    message = (
+        rf"^{ways} of {number} classes cannot play the novel classes of an episode; "
+        "at least one base class must remain, so ask for fewer ways$"
+    )
+    for kind in (episode, joint_episode):
+        with pytest.raises(GfssError, match=message):
+            kind(dataset, FOLD.base, 0, 0, ways=ways, fakes=fakes)
 
 
 def test_own_folds_work_alike(dataset: Dataset) -> None:

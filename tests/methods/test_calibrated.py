@@ -14,7 +14,7 @@ from torch import nn
 from gfss.data.catalog import VOID
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter, ScoreFusion, calibration_loss
 from gfss.models.calibrator import PRESETS, Calibrator
-from gfss.models.evidence import compare, remember
+from gfss.models.evidence import gather, remember
 from gfss.models.exchange import log_odds_scores
 from gfss.models.novel import NovelOptions
 
@@ -60,24 +60,33 @@ def test_an_exchange_with_zero_heads_gives_exactly_scaled_nsf(preset: str, novel
 
 @pytest.mark.parametrize("preset", ["default", "with-attention"])
 @pytest.mark.parametrize("novel", [1, 3])
-def test_a_fresh_exchange_adds_the_log_odds_rule_to_nsf(preset: str, novel: int) -> None:
+def test_a_fresh_exchange_adds_the_log_odds_of_score_fusion_to_nsf(preset: str, novel: int) -> None:
     episode = make_episode(1, novel)
     method = calibrated_nsf(preset)
     method.learn(episode.support)
     nsf = method.inner.scores(episode.query.features)
-    expected = nsf + log_odds_scores(nsf, novel)
-    torch.testing.assert_close(method.scores(episode.query.features), expected, rtol=0, atol=1e-6)
+    score = ScoreFusion(NovelFitter(QUICK))
+    score.learn(episode.support)
+    shared = score.scores(episode.query.features).softmax(dim=1)
+    expected = nsf + log_odds_scores(shared, novel)
+    torch.testing.assert_close(method.scores(episode.query.features), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_evidence_is_what_the_support_says_about_the_query(preset: str) -> None:
+def test_evidence_is_what_support_and_query_say(preset: str) -> None:
+    """The query's side of it comes from score fusion, where NSF enters the calibrator."""
     episode = make_episode(2, 2)
     support, query = episode.support, episode.query.features
     method = calibrated_nsf(preset)
     method.learn(support)
     names = method.calibrator.options.compared
-    expected = compare(remember(support.features, support.labels, support.novel_labels, names), query)
-    assert torch.equal(method.evidence(query), expected)
+    score = ScoreFusion(NovelFitter(QUICK))
+    score.learn(support)
+    memory = remember(support.features, support.labels, support.novel_labels, names)
+    expected = gather(memory, query, score.scores(query).softmax(dim=1))
+    assert not torch.allclose(expected.shared, method.fused(query))
+    for left, right in zip(method.evidence(query, method.fused(query)), expected, strict=True):
+        assert torch.equal(left, right)
     found = method.calibrator(method.fused(query), query, 2, expected)
     assert torch.equal(method.scores(query), found)
 
@@ -108,7 +117,9 @@ def test_scores_that_are_no_probabilities_are_softmaxed_before_calibration() -> 
     method = Calibrated(inner, Calibrator(PRESETS["pixel"], SIZE))
     assert method.name == "score+T"
     method.learn(episode.support)
-    torch.testing.assert_close(method.fused(query), inner.scores(query).softmax(dim=1))
+    fused = inner.scores(query).softmax(dim=1)
+    torch.testing.assert_close(method.fused(query), fused)
+    assert torch.equal(method.evidence(query, fused).shared, fused)
 
 
 def test_an_episode_leaves_inner_method_and_base_rows_alone() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.evidence import Evidence
 from gfss.models.pspnet import BINS, Features
 
 SIZE = (7, 8)
@@ -36,13 +38,29 @@ def make_scores(
 
 
 def make_evidence(
-    novel: int = 1, maps: int = 3, size: tuple[int, int] = SIZE, dtype: torch.dtype = torch.float64
-) -> Tensor:
-    """Evidence of two images on ``maps`` feature maps: nearness and likeness in [-1, 1], confusion in [0, 1]."""
+    base: int = 3, novel: int = 1, maps: int = 3, size: tuple[int, int] = SIZE, dtype: torch.dtype = torch.float64
+) -> Evidence:
+    """Evidence of two images on ``maps`` feature maps.
+
+    Shared scores sum to one over the classes; nearness, likeness and cohesion are in [-1, 1], confusion in [0, 1].
+    """
     generator = torch.Generator().manual_seed(3)
-    values = torch.rand(2, novel, 2 * maps + 1, *size, generator=generator, dtype=torch.float64)
-    values[:, :, :-1] = 2 * values[:, :, :-1] - 1
-    return values.to(dtype)
+
+    def maps_of(*shape: int) -> Tensor:
+        return torch.rand(2, *shape, *size, generator=generator, dtype=torch.float64)
+
+    classes = 1 + base + novel
+    support = maps_of(novel, 2 * maps + 1)
+    support[:, :, :-1] = 2 * support[:, :, :-1] - 1
+    shared = (6 * maps_of(classes)).softmax(dim=1)
+    return Evidence(shared.to(dtype), support.to(dtype), (2 * maps_of(classes, maps) - 1).to(dtype))
+
+
+def reorder(evidence: Evidence, order: Sequence[int]) -> Evidence:
+    """Evidence with its classes in another order: background and base classes first, novel ones last, as before."""
+    known = evidence.shared.shape[1] - evidence.support.shape[1]
+    novel = [label - known for label in order if label >= known]
+    return Evidence(evidence.shared[:, order], evidence.support[:, novel], evidence.cohesion[:, order])
 
 
 def make_calibrator(options: CalibratorOptions, dtype: torch.dtype = torch.float64) -> Calibrator:

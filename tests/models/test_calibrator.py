@@ -139,16 +139,17 @@ def test_the_exchange_hears_the_attention_and_both_are_added_to_scaled_scores() 
     calibrator, fused, features = make_calibrator(ATTENTION), make_scores(novel=2), make_features()
     assert calibrator.exchange is not None
     assert calibrator.scale is not None
-    evidence = make_evidence(2)
+    evidence = make_evidence(novel=2)
     offsets = attention_reference(calibrator, fused, plain_channels(features, calibrator.options.features))
     expected = calibrator.scale * fused + offsets + calibrator.exchange(fused, 2, evidence, offsets)
     torch.testing.assert_close(calibrator(fused, features, 2, evidence), expected, rtol=0, atol=1e-9)
 
 
 def test_without_attention_the_exchange_is_added_to_scaled_scores() -> None:
-    calibrator, fused, evidence = make_calibrator(DEFAULT), make_scores(novel=2), make_evidence(2)
+    calibrator, fused, evidence = make_calibrator(DEFAULT), make_scores(novel=2), make_evidence(novel=2)
     assert calibrator.exchange is not None
     assert calibrator.attention is None
+    assert calibrator.scale is not None
     expected = calibrator.scale * fused + calibrator.exchange(fused, 2, evidence)
     torch.testing.assert_close(calibrator(fused, None, 2, evidence), expected, rtol=0, atol=1e-9)
 
@@ -156,5 +157,6 @@ def test_without_attention_the_exchange_is_added_to_scaled_scores() -> None:
 def test_the_pixel_network_is_added_to_scaled_scores() -> None:
     calibrator, fused = make_calibrator(PRESETS["pixel"]), make_scores(novel=2)
     assert calibrator.pixel is not None
+    assert calibrator.scale is not None
     expected = calibrator.scale * fused + calibrator.pixel(fused, 2)
     torch.testing.assert_close(calibrator(fused, None, 2), expected, rtol=0, atol=1e-9)

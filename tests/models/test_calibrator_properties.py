@@ -8,11 +8,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.models.cases import ATTENTION, DEFAULT, SIZE, make_calibrator, make_evidence, make_features, make_scores
+from tests.models.cases import (
+    ATTENTION,
+    DEFAULT,
+    SIZE,
+    make_calibrator,
+    make_evidence,
+    make_features,
+    make_scores,
+    reorder,
+)
 from torch import Tensor, nn
 
 from gfss.errors import GfssError
 from gfss.models.calibrator import PRESETS, PRINTED, Calibrator, CalibratorOptions, cosine_basis
+from gfss.models.evidence import Evidence
 from gfss.models.exchange import log_odds_scores
 from gfss.models.maps import upsample
 from gfss.models.pspnet import Features
@@ -32,9 +42,10 @@ def test_an_untrained_calibrator_with_a_zero_head_gives_the_fused_scores(options
 @pytest.mark.parametrize("novel", [1, 3])
 def test_an_untrained_exchange_starts_at_the_log_odds_rule(options: CalibratorOptions, novel: int) -> None:
     options = replace(options, dimension=12, scale=2.5)
-    fused, evidence = make_scores(novel=novel, dtype=torch.float32), make_evidence(novel, dtype=torch.float32)
+    fused, evidence = make_scores(novel=novel, dtype=torch.float32), make_evidence(novel=novel, dtype=torch.float32)
     ours = Calibrator(options, SIZE)(fused, make_features(dtype=torch.float32), novel, evidence)
-    torch.testing.assert_close(ours, 2.5 * fused + log_odds_scores(fused, novel), rtol=0, atol=1e-6)
+    start = log_odds_scores(evidence.shared, novel)
+    torch.testing.assert_close(ours, 2.5 * fused + start, rtol=0, atol=1e-6)
 
 
 def test_the_default_scale_is_one() -> None:
@@ -43,7 +54,8 @@ def test_the_default_scale_is_one() -> None:
     assert calibrator.scale.item() == 1
     fused, evidence = make_scores(dtype=torch.float32), make_evidence(dtype=torch.float32)
     ours = calibrator(fused, make_features(dtype=torch.float32), 1, evidence)
-    torch.testing.assert_close(ours, fused + log_odds_scores(fused, 1), rtol=0, atol=1e-6)
+    start = log_odds_scores(evidence.shared, 1)
+    torch.testing.assert_close(ours, fused + start, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [DEFAULT, ATTENTION], ids=["default", "with attention"])
@@ -51,10 +63,11 @@ def test_the_default_scale_is_one() -> None:
 def test_zero_heads_give_exactly_the_scaled_scores(options: CalibratorOptions, novel: int) -> None:
     calibrator = make_calibrator(options, torch.float32)
     assert calibrator.exchange is not None
+    assert calibrator.scale is not None
     for part in (calibrator.attention, calibrator.exchange):
         for weight in part.head.parameters() if part is not None else ():
             nn.init.zeros_(weight)
-    fused, evidence = make_scores(novel=novel, dtype=torch.float32), make_evidence(novel, dtype=torch.float32)
+    fused, evidence = make_scores(novel=novel, dtype=torch.float32), make_evidence(novel=novel, dtype=torch.float32)
     ours = calibrator(fused, make_features(dtype=torch.float32), novel, evidence)
     assert torch.equal(ours, calibrator.scale * fused)
 
@@ -64,10 +77,10 @@ def test_zero_heads_give_exactly_the_scaled_scores(options: CalibratorOptions, n
 def test_permuting_classes_permutes_the_output(name: str, base: list[int], novel: list[int]) -> None:
     """Base classes by themselves, novel ones together with their evidence."""
     calibrator, fused, features = make_calibrator(PRESETS[name]), make_scores(base=4, novel=3), make_features()
-    evidence = make_evidence(3)
+    evidence = make_evidence(4, 3)
     order = [0, *base, *(5 + k for k in novel)]
     expected = calibrator(fused, features, 3, evidence)[:, order]
-    ours = calibrator(fused[:, order], features, 3, evidence[:, novel])
+    ours = calibrator(fused[:, order], features, 3, reorder(evidence, order))
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-9)
 
 
@@ -76,7 +89,7 @@ def test_the_number_of_classes_is_free(name: str) -> None:
     calibrator, features = make_calibrator(PRESETS[name]), make_features()
     for base, novel in ((1, 1), (3, 2), (9, 4)):
         fused = make_scores(base, novel)
-        result = calibrator(fused, features, novel, make_evidence(novel))
+        result = calibrator(fused, features, novel, make_evidence(base, novel))
         assert result.shape == fused.shape
         assert result.isfinite().all()
 
@@ -90,7 +103,7 @@ def test_without_exchange_a_class_does_not_depend_on_the_others() -> None:
 @pytest.mark.parametrize("options", [DEFAULT, ATTENTION], ids=["default", "with attention"])
 def test_images_of_a_batch_do_not_touch_each_other(options: CalibratorOptions) -> None:
     calibrator, fused, features, evidence = make_calibrator(options), make_scores(), make_features(), make_evidence()
-    alone = calibrator(fused[1:], features[1:], 1, evidence[1:])
+    alone = calibrator(fused[1:], features[1:], 1, Evidence(*(part[1:] for part in evidence)))
     torch.testing.assert_close(calibrator(fused, features, 1, evidence)[1:], alone, rtol=0, atol=1e-10)
 
 
@@ -145,26 +158,30 @@ def test_weight_names_that_checkpoints_hold() -> None:
 
 def test_what_calibrators_look_at() -> None:
     reading = {
-        name: (calibrator.reads_features, calibrator.reads_support)
+        name: (calibrator.reads_features, calibrator.reads_evidence)
         for name, calibrator in ((name, make_calibrator(options)) for name, options in PRESETS.items())
     }
     assert {name for name, (features, _) in reading.items() if features} == {"with-attention", "printed"}
-    assert {name for name, (_, support) in reading.items() if support} == {"default", "with-attention"}
-    for name, (features, support) in reading.items():
+    assert {name for name, (_, evidence) in reading.items() if evidence} == {
+        "default",
+        "same-model",
+        "with-attention",
+    }
+    for name, (features, evidence) in reading.items():
         result = make_calibrator(PRESETS[name])(
-            make_scores(), make_features() if features else None, 1, make_evidence() if support else None
+            make_scores(), make_features() if features else None, 1, make_evidence() if evidence else None
         )
         assert result.isfinite().all()
 
 
 def test_only_compared_maps_count_for_the_size_of_the_evidence() -> None:
     options = replace(ATTENTION, features=("layer4", "pooled"), compared=("bottleneck",))
-    result = make_calibrator(options)(make_scores(novel=2), make_features(), 2, make_evidence(2, maps=1))
+    result = make_calibrator(options)(make_scores(novel=2), make_features(), 2, make_evidence(novel=2, maps=1))
     assert result.isfinite().all()
 
 
 def test_missing_evidence_is_said_in_one_sentence() -> None:
-    with pytest.raises(GfssError, match=r"^this calibrator reads the evidence of the support set; give it, or take"):
+    with pytest.raises(GfssError, match=r"^this calibrator reads the evidence of support and query; give it, or take"):
         make_calibrator(DEFAULT)(make_scores(), make_features(), 1)
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from gfss.data.catalog import VOID
 from gfss.models import evidence as module
-from gfss.models.evidence import compare, evidence_channels, remember
+from gfss.models.cohesion import cohesion
+from gfss.models.evidence import compare, evidence_channels, gather, remember
 from gfss.models.pspnet import BINS, Features
 
 SIZE = (4, 5)
@@ -90,7 +91,7 @@ def test_evidence_equals_loops(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert memory.novel == len(case.novel)
     found = compare(memory, query)
     expected = slow_evidence(case.labels, case.novel, case.names, case.most, support, query)
-    assert found.shape == (2, len(case.novel), evidence_channels(case.names), *SIZE)
+    assert found.shape == (2, len(case.novel), evidence_channels(len(case.names)), *SIZE)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
@@ -115,6 +116,43 @@ def test_a_memory_holds_vectors_of_length_one_and_a_distribution(monkeypatch: py
     for vector in (vector for one in memory.average for vector in one):
         torch.testing.assert_close(vector.norm(), torch.tensor(1.0))
     torch.testing.assert_close(memory.confusion.sum(dim=1), torch.ones(3))
+
+
+def test_by_itself_a_memory_keeps_few_positions() -> None:
+    """Of an object larger than that, evenly spaced ones from the first to the last."""
+    support = make_features(1, 2, (20, 25))
+    labels = torch.zeros(1, 20 * CELL, 25 * CELL, dtype=torch.uint8)
+    labels[:, :, : 13 * CELL] = BASE + 1
+    memory = remember(support, labels, (BASE + 1,), ("layer4",))
+    inside, outside = memory.object[0][0], memory.rest[0][0]
+    assert len(inside) == 256  # of 260
+    assert len(outside) == 240
+    vectors = support.unit("layer4")[0].movedim(0, 2)
+    own = vectors[:, :13].flatten(0, 1)
+    assert torch.equal(inside[[0, -1]], own[[0, -1]])
+    assert torch.equal(inside, own[[round(i * 259 / 255) for i in range(256)]])
+    assert torch.equal(outside, vectors[:, 13:].flatten(0, 1))
+
+
+@pytest.mark.parametrize("maps", [1, 2, 5])
+def test_evidence_channels_count_what_the_support_says(maps: int) -> None:
+    names = (NAMES * 2)[:maps]
+    found = compare(remember(make_features(1, 0), ONE, (BASE + 1,), names), make_features(2, 1))
+    assert found.shape[2] == evidence_channels(maps) == 2 * maps + 1
+
+
+@pytest.mark.parametrize("name", ["one class, one support", "three classes", "other maps"])
+def test_all_evidence_is_gathered_in_its_place(name: str) -> None:
+    case = CASES[name]
+    support, query = make_features(len(case.labels), 0), make_features(2, 1)
+    memory = remember(support, case.labels, case.novel, case.names)
+    generator = torch.Generator().manual_seed(5)
+    shared = (3 * torch.randn(2, 1 + BASE + len(case.novel), *SIZE, generator=generator)).softmax(dim=1)
+    found = gather(memory, query, shared)
+    assert torch.equal(found.shared, shared)
+    assert torch.equal(found.support, compare(memory, query))
+    assert torch.equal(found.cohesion, cohesion(query, shared, case.names))
+    assert found.cohesion.shape == (2, 1 + BASE + len(case.novel), len(case.names), *SIZE)
 
 
 @pytest.mark.parametrize("size", [SIZE, (7, 3)])

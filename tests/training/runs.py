@@ -85,7 +85,9 @@ def train_all(folder: Path, workers: Workers) -> dict[str, Tensor]:
     )
     # in float32, as in earnest: a head has few layers, so rounding hardly grows
     weights |= {f"head.{name}": value for name, value in model.head.state_dict().items()}
-    episodic = EpisodicOptions(iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-2, optimiser="sgd")
+    episodic = EpisodicOptions(
+        iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-2, optimiser="sgd", several=3
+    )  # fmt: skip
     for part, kind in (("calibrator", "pcn"), ("attention", "pcn-attention")):
         method = make_calibrated(source, kind)
         train_calibrator(method, source, episodic, key="", workers=workers)

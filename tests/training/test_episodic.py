@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,13 @@ from torch import Tensor
 from gfss.errors import GfssError
 from gfss.methods import build_method
 from gfss.methods.fitted import Calibrated
+from gfss.models.calibrator import Calibrator
 from gfss.models.exchange import log_odds_scores
 from gfss.training import episodic, loop
-from gfss.training.episodic import EpisodicOptions, train_calibrator, train_method
+from gfss.training.episodic import EpisodicOptions, PlayedEpisodes, train_calibrator, train_method
 from gfss.training.source import EpisodeSource
 
-OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2)
+OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2, several=0)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def test_the_loss_goes_down(source: EpisodeSource) -> None:
 
 
 def test_pixels_of_the_fake_novel_class_count_more(source: EpisodeSource) -> None:
-    """Before the first step: the loss of the base pixels, and so many times that of the novel ones."""
+    """Before the first step: all else, and so many times the loss of the novel ones."""
     losses = []
     for weight in (0.0, 1.0, 3.0):
         options = replace(OPTIONS, iterations=1, novel_weight=weight)
@@ -70,8 +72,18 @@ def test_pixels_of_the_fake_novel_class_count_more(source: EpisodeSource) -> Non
     assert losses[2] - losses[0] == pytest.approx(3 * (losses[1] - losses[0]), rel=1e-4)
 
 
+def test_the_missed_overlap_counts_as_much_as_it_is_told_to(source: EpisodeSource) -> None:
+    """Before the first step: the cross entropy, and so many times a part between 0 and 1."""
+    losses = []
+    for overlap in (0.0, 1.0, 3.0):
+        options = replace(OPTIONS, iterations=1, overlap=overlap)
+        losses += train_calibrator(make_calibrated(source), source, options, key="key")
+    assert 0 < losses[1] - losses[0] < 1
+    assert losses[2] - losses[0] == pytest.approx(3 * (losses[1] - losses[0]), rel=1e-4)
+
+
 @pytest.mark.parametrize(("name", "rule"), [("pcn", True), ("pcn-attention", True), ("pixel", False)])
-def test_training_starts_at_nsf_or_at_its_log_odds(source: EpisodeSource, name: str, rule: bool) -> None:
+def test_training_starts_at_nsf_or_with_log_odds_added(source: EpisodeSource, name: str, rule: bool) -> None:
     calibrated = make_calibrated(source, name)
     train_calibrator(calibrated, source, replace(OPTIONS, iterations=0), key="key")
     episode = source.episode(9, 0, queries=2)
@@ -79,7 +91,8 @@ def test_training_starts_at_nsf_or_at_its_log_odds(source: EpisodeSource, name: 
     with torch.no_grad():
         scores = calibrated.scores(episode.query.features)
     nsf = calibrated.fused(episode.query.features)
-    expected = nsf + log_odds_scores(nsf, 1) if rule else nsf
+    shared = calibrated.evidence(episode.query.features, nsf).shared
+    expected = nsf + log_odds_scores(shared, 1) if rule else nsf
     assert torch.equal(scores.argmax(dim=1), expected.argmax(dim=1))
 
 
@@ -140,6 +153,53 @@ def test_several_shots_are_mixed_with_the_kept_episodes_of_one(source: EpisodeSo
     assert len(list(two.iterdir())) == 1  # a third of five episodes, two per file
     alone = make_calibrated(source)
     train_calibrator(alone, source, replace(OPTIONS, shots=2, mixed=False), key="key")
+    assert not same(weights(mixed), weights(alone))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [(1, 1, 30)]),
+        ({"shots": 5}, [(5, 1, 10), (1, 1, 30)]),
+        ({"shots": 5, "mixed": False}, [(5, 1, 30)]),
+        ({"several": 7}, [(1, 1, 30), (1, 1, 30), (1, 5, 7)]),
+        ({"several": 7, "shots": 5}, [(5, 1, 10), (1, 1, 30), (1, 5, 7)]),
+        ({"several": 7, "shots": 5, "mixed": False}, [(5, 1, 30), (5, 1, 30), (1, 5, 7)]),
+    ],
+)
+def test_kinds_of_kept_episodes_take_turns(changes: dict[str, Any], expected: list[tuple[int, int, int]]) -> None:
+    """Shots, ways and number of each: the third of three kinds has several classes."""
+    options = replace(OPTIONS, episodes=30, **changes)
+    assert [(turn.shots, turn.ways, turn.episodes) for turn in episodic._turns(options, 9)] == expected
+    assert {replace(turn, shots=1, ways=1, episodes=30) for turn in episodic._turns(options, 9)} == {
+        replace(options, shots=1)
+    }
+
+
+def test_episodes_have_no_more_ways_than_the_source_can_give() -> None:
+    options = replace(OPTIONS, several=4)
+    assert [turn.ways for turn in episodic._turns(options, 3)] == [1, 1, 3]
+    assert episodic._turns(options, 1) == [options]
+
+
+@pytest.mark.parametrize("name", ["pcn", "pcn-attention"])
+def test_every_third_iteration_has_several_classes(
+    source: EpisodeSource, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    seen: list[tuple[int, int, int]] = []
+    losses = episodic._group_loss
+
+    def spy(calibrator: Calibrator, played: PlayedEpisodes, chosen: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        seen.append((played.options.shots, played.options.ways, played.count))
+        return losses(calibrator, played, chosen)
+
+    monkeypatch.setattr(episodic, "_group_loss", spy)
+    mixed, alone = make_calibrated(source, name), make_calibrated(source, name)
+    options = replace(OPTIONS, shots=2, several=2, iterations=6)
+    found = train_calibrator(mixed, source, options, key="key")
+    assert seen == 2 * [(2, 1, 2), (1, 1, 5), (1, 5, 2)]
+    assert np.isfinite(found).all()
+    train_calibrator(alone, source, replace(options, several=0), key="key")
     assert not same(weights(mixed), weights(alone))
 
 

@@ -11,13 +11,14 @@ from tests.training.tiny import make_calibrated, make_source
 from torch import Tensor
 
 from gfss.errors import GfssError
-from gfss.methods.fitted import Calibrated
+from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.evidence import evidence_channels
 from gfss.training import episodic
 from gfss.training.episodic import EpisodicOptions, PlayedEpisodes
 from gfss.training.source import EpisodeSource
 
 OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2)
+SEVERAL = replace(OPTIONS, ways=3, episodes=3)
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +41,72 @@ def test_played_episodes_equal_fresh_ones(source: EpisodeSource) -> None:
     for i in (4, 0, 3):
         fresh = source.episode(OPTIONS.seed, i, OPTIONS.shots, queries=OPTIONS.pairs)
         calibrated.learn(fresh.support)
-        fused, evidence = calibrated.fused(fresh.query.features), calibrated.evidence(fresh.query.features)
+        fused = calibrated.fused(fresh.query.features)
+        evidence = calibrated.evidence(fresh.query.features, fused)
         for pair in range(OPTIONS.pairs):
             both = slice(2 * pair, 2 * pair + 2)
             scores, said = played.maps(i, pair)
             assert scores.shape == (2, 7, 9, 9)
-            assert said.shape == (2, 1, evidence_channels(names), 9, 9)
-            torch.testing.assert_close(scores, fused[both], rtol=1e-3, atol=1e-3)
-            torch.testing.assert_close(said, evidence[both], rtol=1e-3, atol=1e-3)
+            assert said.support.shape == (2, 1, evidence_channels(len(names)), 9, 9)
+            assert said.cohesion.shape == (2, 7, len(names), 9, 9)
+            for kept, computed in zip((scores, *said), (fused, *evidence), strict=True):
+                torch.testing.assert_close(kept, computed[both], rtol=1e-3, atol=1e-3)
+
+
+def test_played_episodes_of_several_classes_equal_fresh_ones(source: EpisodeSource) -> None:
+    """Three of six base classes at once, and any images as queries."""
+    calibrated = make_calibrated(source)
+    played = PlayedEpisodes(calibrated, source, SEVERAL, "key")
+    played.play()
+    names = calibrated.calibrator.options.compared
+    for i in (2, 0):
+        drawn = source.draw_several(SEVERAL.seed, i, SEVERAL.shots, 3, 2 * SEVERAL.pairs)
+        assert played.draw(i) == drawn
+        fresh = source.materialise(drawn, source.episode_fold(drawn))
+        calibrated.learn(fresh.support)
+        fused = calibrated.fused(fresh.query.features)
+        evidence = calibrated.evidence(fresh.query.features, fused)
+        for pair in range(SEVERAL.pairs):
+            both = slice(2 * pair, 2 * pair + 2)
+            scores, said = played.maps(i, pair)
+            assert scores.shape == said.shared.shape == (2, 7, 9, 9)
+            assert said.support.shape == (2, 3, evidence_channels(len(names)), 9, 9)
+            assert said.cohesion.shape == (2, 7, len(names), 9, 9)
+            for kept, computed in zip((scores, *said), (fused, *evidence), strict=True):
+                torch.testing.assert_close(kept, computed[both], rtol=1e-3, atol=1e-3)
+
+
+def test_one_class_is_drawn_in_pairs_and_several_with_any_images(source: EpisodeSource) -> None:
+    calibrated = make_calibrated(source)
+    one, several = (PlayedEpisodes(calibrated, source, options, "key") for options in (OPTIONS, SEVERAL))
+    for i in range(5):
+        assert one.draw(i) == source.draw(OPTIONS.seed, i, OPTIONS.shots, 1, OPTIONS.pairs)
+        assert len(several.draw(i).novel) == 3
+        assert len(several.draw(i).queries) == len(one.draw(i).queries) == 2 * OPTIONS.pairs
+
+
+def test_the_loss_of_kept_episodes_is_that_of_what_they_show(source: EpisodeSource) -> None:
+    """Three classes at once: scores by the calibrator from fresh maps, and labels of the fake classes last."""
+    calibrated = make_calibrated(source, "pcn-attention")
+    options = replace(SEVERAL, novel_weight=3.0, overlap=0.7, label_stride=4)
+    played = PlayedEpisodes(calibrated, source, options, "key")
+    played.play()
+    chosen = [(2, 1), (0, 0)]
+    expected, pixels = torch.zeros(()), 0
+    for i, pair in chosen:
+        drawn = source.draw_several(options.seed, i, options.shots, 3, 2 * options.pairs)
+        drawn = replace(drawn, queries=drawn.queries[2 * pair : 2 * pair + 2])
+        fresh = source.materialise(drawn, source.episode_fold(drawn), stride=4)
+        calibrated.learn(fresh.support)
+        fused = calibrated.fused(fresh.query.features)
+        evidence = calibrated.evidence(fresh.query.features, fused)
+        features = source.store.features(drawn.queries)
+        scores = calibrated.calibrator(fused, features, 3, evidence)
+        loss, count = calibration_loss(scores, fresh.query.labels, 3, 3.0, 0.7)
+        expected, pixels = expected + loss, pixels + int(count)
+    found, counted = episodic._group_loss(calibrated.calibrator, played, chosen)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
+    assert int(counted) == pixels
 
 
 def test_playing_continues_where_it_stopped(source: EpisodeSource, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +129,8 @@ def test_playing_continues_where_it_stopped(source: EpisodeSource, monkeypatch: 
     stopped.play()
     assert sorted(numbers) == [0, 1, 2, 2, 3, 3, 4]  # the file of 2 and 3 was not written yet
     for i in range(5):
-        for left, right in zip(stopped.maps(i, 1), whole.maps(i, 1), strict=True):
+        (scores, said), (others, heard) = stopped.maps(i, 1), whole.maps(i, 1)
+        for left, right in zip((scores, *said), (others, *heard), strict=True):
             assert torch.equal(left, right)
 
 
@@ -85,10 +145,13 @@ def test_a_kept_episode_is_found_again_by_all_it_depends_on(source: EpisodeSourc
             (source, replace(OPTIONS, shots=2), "key"),
             (source, replace(OPTIONS, pairs=3), "key"),
             (source, replace(OPTIONS, seed=1), "key"),
+            (source, replace(OPTIONS, ways=2), "key"),
+            (source, replace(OPTIONS, ways=3), "key"),
         )
     ]
     assert len(set(folders)) == len(folders)
     longer = replace(OPTIONS, iterations=9, episodes=6, rate=0.5, batch=7, label_stride=1, novel_weight=3.0)
+    longer = replace(longer, overlap=2.0, several=7)
     assert PlayedEpisodes(make_calibrated(source), source, longer, "key").folder == folders[0]
     assert PlayedEpisodes(make_calibrated(source, "pixel"), source, OPTIONS, "key").folder == folders[0]
     compared = make_calibrated(source)

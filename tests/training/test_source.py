@@ -6,10 +6,12 @@ import torch
 from tests.training.tiny import FOLD, make_source
 from torch import Tensor
 
-from gfss.data.episodes import Task, task
+from gfss.data.catalog import Fold
+from gfss.data.episodes import Task, joint_episode, task
+from gfss.errors import GfssError
 from gfss.models.pspnet import Features
 from gfss.training import source as source_module
-from gfss.training.source import EpisodeSource, FeatureStore
+from gfss.training.source import EpisodeSource, FeatureStore, HeldOutSources
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,49 @@ def test_episodes_are_the_same_in_any_order(source: EpisodeSource) -> None:
     for left, right in zip(forward, backward, strict=True):
         assert torch.equal(left.query.labels, right.query.labels)
         assert torch.equal(left.support.features.bottleneck, right.support.features.bottleneck)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_several_fake_novel_classes_leave_scores_and_rows(source: EpisodeSource, number: int) -> None:
+    drawn = source.draw_several(2, number, shots=2, ways=3, queries=5)
+    assert drawn == joint_episode(source.dataset, FOLD.base, 2, number, 2, 3, 5)
+    fold = source.episode_fold(drawn)
+    assert fold.base == tuple(c for c in FOLD.base if c not in drawn.novel)
+    episode = source.materialise(drawn, fold)
+    keep = [0, *(FOLD.base.index(c) + 1 for c in fold.base)]
+    assert episode.support.base_labels == tuple(keep)
+    assert episode.support.owners == (0, 0, 1, 1, 2, 2)
+    assert torch.equal(episode.query.features.base, source.store.features(drawn.queries).base[:, keep])
+    masks, labels = source.store.bank.labels(drawn.queries), episode.query.labels
+    for place, class_id in enumerate(drawn.novel):
+        assert torch.equal(labels == 4 + place, masks == class_id)
+
+
+def test_several_classes_keep_to_fakes_and_images_of_the_source(source: EpisodeSource) -> None:
+    avoid = range(0, len(source.dataset), 2)
+    part = EpisodeSource(source.store, source.dataset, FOLD, fakes=(3, 6, 7), avoid=avoid)
+    seen: set[tuple[int, ...]] = set()
+    for i in range(20):
+        drawn = part.draw_several(0, i, shots=1, ways=2, queries=4)
+        seen.add(tuple(sorted(drawn.novel)))
+        assert not {*drawn.queries, *drawn.supports[0], *drawn.supports[1]} & set(avoid)
+    assert seen == {(3, 6), (3, 7), (6, 7)}
+
+
+@pytest.mark.parametrize(
+    ("base", "fakes", "most"),
+    [((3, 4, 5, 6, 7, 8), None, 5), ((3, 4, 5), (3, 4), 2), ((3, 4), (5, 6, 7, 8), 1), ((3, 4, 5, 6), (7,), 1)],
+)
+def test_an_episode_has_as_many_classes_as_the_source_says_and_no_more(
+    source: EpisodeSource, base: tuple[int, ...], fakes: tuple[int, ...] | None, most: int
+) -> None:
+    """Classes that play the novel ones may be base classes or not; a base class always remains."""
+    part = EpisodeSource(source.store, source.dataset, Fold(base, FOLD.novel), fakes=fakes)
+    assert part.most_ways == most
+    assert len(part.draw_several(0, 0, 1, most, 2).novel) == most
+    with pytest.raises(GfssError, match="ask for fewer ways"):
+        part.draw_several(0, 0, 1, most + 1, 2)
+    assert HeldOutSources((source, part)).most_ways == HeldOutSources((part, source)).most_ways == most
 
 
 def test_only_named_classes_play_the_novel_one(source: EpisodeSource) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ from tests.methods.cases import make_context
 from gfss.errors import GfssError
 from gfss.methods import build_method
 from gfss.methods.base import Method
+from gfss.methods.fitted import Calibrated
 from gfss.training.trained import load_method, save_method
 
 
@@ -75,3 +76,16 @@ def test_a_calibrator_serves_other_classes_when_asked_to(tmp_path: Path) -> None
     assert ours.trained
     with pytest.raises(GfssError, match="encoder is tiny, not lite0"):
         load_method(tmp_path, method(), replace(cats, encoder="lite0"), other_classes=True)
+
+
+def test_a_calibrator_comes_back_with_the_options_it_was_trained_with(tmp_path: Path) -> None:
+    saved, usual = method("pcn"), method("pcn")
+    assert isinstance(saved, Calibrated)
+    assert isinstance(usual, Calibrated)
+    options = replace(saved.calibrator.options, both_fusions=False)
+    save_method(tmp_path, saved, CARD, {"calibrator": asdict(options)})
+    load_method(tmp_path, usual, CARD)
+    assert usual.calibrator.options == options
+    assert usual.module is usual.calibrator
+    assert usual.calibrator.exchange is not None
+    assert not usual.calibrator.exchange.both_fusions

@@ -55,20 +55,8 @@ def episode(
         fakes: classes that may play the novel class; all base classes if left out.
         avoid: images that are not used.
     """
-    if not 0 < ways < len(base) or (fakes and ways > len(fakes)):
-        raise GfssError(
-            f"{ways} of {len(fakes or base)} classes cannot play the novel classes of an episode; at least one base "
-            "class must remain, so ask for fewer ways"
-        )
-    rng = np.random.default_rng((EPISODE_STREAM, seed, i))
-    fake = rng.choice(np.asarray(fakes or base), size=ways, replace=False)
-    rest = np.setdiff1d(base, fake)
-    supports: list[tuple[int, ...]] = []
+    rng, fake, rest, supports = _fake_supports(dataset, base, (seed, i), shots, ways, fakes, avoid)
     drawn: list[int] = []
-    for class_id in fake:
-        used = np.concatenate([avoid, *supports])
-        chosen = _draw(dataset, int(class_id), shots, rng, avoid=used, beside=(BACKGROUND, *rest))
-        supports.append(tuple(chosen))
     used = np.concatenate([avoid, *supports])
     for class_id in fake:
         own = _draw(dataset, int(class_id), queries, rng, avoid=used, query=True)
@@ -76,6 +64,29 @@ def episode(
             other = _draw(dataset, int(rng.choice(rest)), 1, rng, avoid=used, query=True)[0]
             drawn += [image, other]
     return Task(tuple(int(c) for c in fake), tuple(supports), tuple(drawn))
+
+
+def joint_episode(
+    dataset: Dataset,
+    base: Sequence[int],
+    seed: int,
+    i: int,
+    shots: int = 1,
+    ways: int = 2,
+    queries: int = 2,
+    fakes: Sequence[int] | None = None,
+    avoid: Sequence[int] | np.ndarray = (),
+) -> Task:
+    """Training episode ``i`` with several fake novel classes at once, its queries any images, whatever they show.
+
+    Arguments as in :func:`episode`, but for ``queries``, which are counted one by one.
+    """
+    rng, fake, _, supports = _fake_supports(dataset, base, (seed, i), shots, ways, fakes, avoid)
+    pool = np.setdiff1d(np.arange(len(dataset)), np.concatenate([avoid, *supports]))
+    if not len(pool):
+        raise GfssError(f"{dataset.name}: no image is left to segment in an episode; add labelled images")
+    drawn = rng.choice(pool, size=queries, replace=len(pool) < queries)
+    return Task(tuple(int(c) for c in fake), tuple(supports), tuple(int(image) for image in drawn))
 
 
 def task(dataset: Dataset, fold: Fold, seed: int, i: int, shots: int = 1) -> Task:
@@ -107,6 +118,32 @@ def joint_task(
     chosen = [tuple(_draw(source, c, shots, rng, avoid=crowded, beside=beside)) for c in fold.novel]
     taken = set() if supports else {image for group in chosen for image in group}
     return Task(fold.novel, tuple(chosen), tuple(i for i in range(len(dataset)) if i not in taken))
+
+
+def _fake_supports(
+    dataset: Dataset,
+    base: Sequence[int],
+    number: tuple[int, int],
+    shots: int,
+    ways: int,
+    fakes: Sequence[int] | None,
+    avoid: Sequence[int] | np.ndarray,
+) -> tuple[np.random.Generator, np.ndarray, np.ndarray, list[tuple[int, ...]]]:
+    """How every episode begins: its random numbers, fake novel classes, remaining base classes and supports."""
+    if not 0 < ways < len(base) or (fakes and ways > len(fakes)):
+        raise GfssError(
+            f"{ways} of {len(fakes or base)} classes cannot play the novel classes of an episode; at least one base "
+            "class must remain, so ask for fewer ways"
+        )
+    rng = np.random.default_rng((EPISODE_STREAM, *number))
+    fake = rng.choice(np.asarray(fakes or base), size=ways, replace=False)
+    rest = np.setdiff1d(base, fake)
+    supports: list[tuple[int, ...]] = []
+    for class_id in fake:
+        used = np.concatenate([avoid, *supports])
+        chosen = _draw(dataset, int(class_id), shots, rng, avoid=used, beside=(BACKGROUND, *rest))
+        supports.append(tuple(chosen))
+    return rng, fake, rest, supports
 
 
 def _draw(

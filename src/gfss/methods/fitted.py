@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
 from gfss.methods.base import Episode, Method, Support
 from gfss.models.calibrator import Calibrator
-from gfss.models.evidence import compare, remember
+from gfss.models.evidence import Evidence, gather, remember
 from gfss.models.fusion import normalised_score_fusion, score_fusion
 from gfss.models.maps import upsample
 from gfss.models.novel import NovelClassifier, NovelOptions, fit_novel, novel_maps, support_labels
@@ -124,42 +125,73 @@ class Calibrated(Method):
         names = self.calibrator.options.compared
         self.memory = remember(support.features, support.labels, support.novel_labels, names)
 
-    def evidence(self, query: Features) -> Tensor:
-        """What the support says about a query."""
-        return compare(self.memory, query)
-
     def fused(self, query: Features) -> Tensor:
         """Class scores in [0, 1] that enter the calibrator."""
         scores = self.inner.scores(query)
         return scores if isinstance(self.inner, NormalisedScoreFusion) else scores.softmax(dim=1)
 
+    def evidence(self, query: Features, fused: Tensor) -> Evidence:
+        """What support and query say.
+
+        Args:
+            fused: from :meth:`fused`.
+        """
+        shared = fused
+        if isinstance(self.inner, NormalisedScoreFusion):
+            shared = score_fusion(query.base, self.inner.fitter.logits(query)).softmax(dim=1)
+        return gather(self.memory, query, shared)
+
     def scores(self, query: Features) -> Tensor:
         self.require_trained()
         fused = self.fused(query)
-        evidence = self.evidence(query) if self.calibrator.reads_support else None
+        evidence = self.evidence(query, fused) if self.calibrator.reads_evidence else None
         return self.calibrator(fused, query, self.novel, evidence)
 
     def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
         query = episode.query.features
         with torch.no_grad():
             self.learn(episode.support)
-            fused, evidence = self.fused(query), self.evidence(query)
+            fused = self.fused(query)
+            evidence = self.evidence(query, fused)
         scores = self.calibrator(fused, query, self.novel, evidence)
         return calibration_loss(scores, episode.query.labels)
 
 
 def calibration_loss(
-    scores: Tensor, labels: Tensor, novel: int = 0, novel_weight: float = 1.0
+    scores: Tensor, labels: Tensor, novel: int = 0, novel_weight: float = 1.0, overlap: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Cross entropy of upsampled calibrated scores (eq. 9) as (sum, pixels); void ignored.
 
     Args:
         novel: number of novel classes, last in class order.
         novel_weight: pixels of these count so many times.
+        overlap: weight of :func:`missed_overlap`, taken for every pixel of an image.
     """
     target = labels.long()
     full = upsample(scores, (labels.shape[-2], labels.shape[-1]))
     weights = scores.new_ones(scores.shape[1])
     weights[scores.shape[1] - novel :] = novel_weight
-    total = torch.nn.functional.cross_entropy(full, target, weights, ignore_index=VOID, reduction="sum")
-    return total, (target != VOID).sum()
+    total = F.cross_entropy(full, target, weights, ignore_index=VOID, reduction="sum")
+    valid = target != VOID
+    if overlap:
+        total = total + overlap * (missed_overlap(full, target) * valid.sum(dim=(1, 2))).sum()
+    return total, valid.sum()
+
+
+def missed_overlap(scores: Tensor, labels: Tensor) -> Tensor:
+    """One minus the soft IoU of every image, averaged over the classes that it shows (background apart), (batch,).
+
+    A small object counts as much as a large one, as in the per-image metric. 0 for an image that shows no class.
+
+    Args:
+        scores: (batch, classes, height, width).
+        labels: (batch, height, width), int64.
+    """
+    classes = torch.arange(1, scores.shape[1], device=scores.device)
+    truth = (labels[:, None] == classes[:, None, None]).to(scores.dtype)
+    found = scores.softmax(dim=1)[:, 1:] * (labels != VOID)[:, None]
+    both = (found * truth).sum(dim=(2, 3))
+    size = truth.sum(dim=(2, 3))
+    missed = 1 - both / (found.sum(dim=(2, 3)) + size - both).clamp_min(1e-6)
+    shown = size > 0
+    return (missed * shown).sum(dim=1) / shown.sum(dim=1).clamp_min(1)

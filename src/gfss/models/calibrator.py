@@ -14,16 +14,16 @@ There are few classes and many channels, so the products are taken as (Y Omega^T
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.errors import GfssError, unknown
-from gfss.models.evidence import evidence_channels
+from gfss.models.evidence import Evidence
 from gfss.models.exchange import Exchange, PixelExchange
 from gfss.models.maps import upsample
 from gfss.models.pspnet import Features
@@ -37,8 +37,8 @@ class CalibratorOptions:
     """What a calibrator is made of; the defaults are our best, :data:`PRINTED` is the paper's form.
 
     Attributes:
-        kind: ``exchange`` (between classes, with the support's evidence; no attention), ``cross-covariance`` (the
-            paper's), ``self-attention``, ``linear``, ``linear-no-residual`` or ``pixel``.
+        kind: ``exchange`` (between classes, with the evidence of support and query; no attention),
+            ``cross-covariance`` (the paper's), ``self-attention``, ``linear``, ``linear-no-residual`` or ``pixel``.
         features: maps whose channels are keys and values; the paper: ``("layer4", "pooled")``.
         dimension: d, columns of the projections.
         heads: attention heads.
@@ -47,8 +47,10 @@ class CalibratorOptions:
         start: projections start as ``cosine`` (low spatial frequencies) or ``random``.
         zero_head: Delta starts at zero, so that training starts at the fused scores.
         scale: initial value of the learned scale of the fused scores; None keeps them as they are.
-        exchange: add the exchange between classes, which also reads the support's evidence.
-        compared: maps on which support and query are compared for this evidence.
+        exchange: add the exchange between classes, which also reads the evidence of support and query.
+        compared: maps that this evidence comes from.
+        both_fusions: the exchange reads score fusion beside NSF; only for episodes whose fake novel classes the base
+            model never saw.
         dropout: dropout of the attention.
     """
 
@@ -63,6 +65,7 @@ class CalibratorOptions:
     scale: float | None = 1.0
     exchange: bool = True
     compared: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
+    both_fusions: bool = True
     dropout: float = 0.0
 
 
@@ -79,6 +82,7 @@ PRINTED = CalibratorOptions(
 )
 PRESETS = {
     "default": CalibratorOptions(),
+    "same-model": CalibratorOptions(both_fusions=False),  # for episodes of the base model itself (held_out: 0)
     "with-attention": CalibratorOptions(kind="cross-covariance"),
     "printed": PRINTED,
     "self-attention": replace(PRINTED, kind="self-attention", scaling="inside"),
@@ -86,6 +90,12 @@ PRESETS = {
     "linear-no-residual": replace(PRINTED, kind="linear-no-residual"),
     "pixel": CalibratorOptions(kind="pixel", scale=10.0, exchange=False),
 }
+
+
+def stored_options(given: Mapping[str, Any]) -> CalibratorOptions:
+    """Options from JSON."""
+    lists = {name: tuple(given[name]) for name in ("features", "compared")}
+    return CalibratorOptions(**{**given, **lists})
 
 
 class Calibrator(nn.Module):
@@ -111,17 +121,16 @@ class Calibrator(nn.Module):
         elif options.kind != "exchange":
             raise unknown("calibrator", options.kind, get_args(Kind))
         if options.exchange:
-            names = options.compared
-            self.exchange = Exchange(evidence_channels(names), len(names), self.attention is not None)
+            self.exchange = Exchange(len(options.compared), self.attention is not None, options.both_fusions)
 
-    def forward(self, fused: Tensor, features: Features | None, novel: int, evidence: Tensor | None = None) -> Tensor:
+    def forward(self, fused: Tensor, features: Features | None, novel: int, evidence: Evidence | None = None) -> Tensor:
         """Calibrate.
 
         Args:
             fused: fused scores (batch, background + base + novel, h, w).
             features: of the same images; None will do where :attr:`reads_features` is false.
             novel: number of novel classes, last in class order.
-            evidence: what the support says; None will do where :attr:`reads_support` is false.
+            evidence: what support and query say; None will do where :attr:`reads_evidence` is false.
 
         Returns:
             Scores like ``fused``; their softmax are the calibrated probabilities.
@@ -139,7 +148,7 @@ class Calibrator(nn.Module):
             return kept
         if evidence is None:
             raise GfssError(
-                "this calibrator reads the evidence of the support set; give it, or take another calibrator"
+                "this calibrator reads the evidence of support and query; give it, or take another calibrator"
             )
         return kept + self.exchange(fused, novel, evidence, offsets)
 
@@ -155,8 +164,8 @@ class Calibrator(nn.Module):
         return self.options.kind == "cross-covariance"
 
     @property
-    def reads_support(self) -> bool:
-        """Whether it looks at the support's evidence."""
+    def reads_evidence(self) -> bool:
+        """Whether it looks at the evidence of support and query."""
         return self.exchange is not None
 
     def _linear(self, kept: Tensor, fused: Tensor) -> Tensor:

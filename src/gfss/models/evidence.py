@@ -1,4 +1,4 @@
-"""What the support set itself says about a query: evidence for every novel class at every position.
+"""What the support set says about a query: evidence for every novel class at every position.
 
 The novel classifier is fitted on a handful of images and knows nothing but its own answer. Three things that it cannot
 say are kept in a :class:`SupportMemory` and compared with a query without any training:
@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
+from gfss.models.cohesion import cohesion
 from gfss.models.fusion import mask_shares
 from gfss.models.pspnet import Features
 
 NEAREST = 5  # positions of the object whose similarities are averaged
 OBJECT_SHARE, REST_SHARE = 0.5, 0.9  # share of a position that must be object, or anything else
-MOST_POSITIONS = 1024  # of the object and of the rest; evenly spaced ones where there are more
+MOST_POSITIONS = 256  # of the object and of the rest; evenly spaced ones where there are more
 CHUNK = 8  # queries compared at once
 
 
@@ -55,9 +57,28 @@ class SupportMemory:
         return self.object[k][m], self.rest[k][m], self.average[k][m]
 
 
-def evidence_channels(features: Sequence[str]) -> int:
-    """Evidence maps per novel class: nearness and likeness for each feature map, and confusion."""
-    return 2 * len(features) + 1
+class Evidence(NamedTuple):
+    """What a calibrator may know of queries besides their fused scores.
+
+    Attributes:
+        shared: one softmax over the scores of all classes, (queries, classes, h, w).
+        support: what the support set says for every novel class, (queries, novel, maps, h, w); see :func:`compare`.
+        cohesion: what the query says for every class, (queries, classes, maps, h, w); see :mod:`gfss.models.cohesion`.
+    """
+
+    shared: Tensor
+    support: Tensor
+    cohesion: Tensor
+
+
+def gather(memory: SupportMemory, query: Features, shared: Tensor) -> Evidence:
+    """All evidence about queries whose scores, softmaxed over all classes, are ``shared``."""
+    return Evidence(shared, compare(memory, query), cohesion(query, shared, memory.features))
+
+
+def evidence_channels(maps: int) -> int:
+    """What the support says for a novel class: nearness and likeness in each of so many feature maps, and confusion."""
+    return 2 * maps + 1
 
 
 def remember(features: Features, labels: Tensor, novel: Sequence[int], names: Sequence[str]) -> SupportMemory:

@@ -4,8 +4,8 @@ The cross-covariance treats every class by itself. The two networks here are sha
 classes stays free and their order does not matter:
 
 * :class:`PixelExchange` sees a pixel's scores and nothing else: the smallest learned calibrator;
-* :class:`Exchange` also sees what the support set says (:mod:`gfss.models.evidence`), the neighbourhood of the pixel
-  and the cross-covariance's offsets.
+* :class:`Exchange` also sees both fusions, what support (:mod:`gfss.models.evidence`) and query
+  (:mod:`gfss.models.cohesion`) say, the neighbourhood of the pixel and the cross-covariance's offsets.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import math
 import torch
 from torch import Tensor, nn
 
+from gfss.models.evidence import Evidence
+
 LOG_FLOOR = 1e-4
 SURE = 1e-3  # novel probabilities are taken as between this and one minus this
 LOG_SCALE = 4.0  # logarithms are divided by it, so that all inputs are of similar size
 CLASS_INPUTS = 8
+NOVEL_INPUTS = 14  # of a novel class, and six more for every feature map
 
 
 class PixelExchange(nn.Module):
@@ -38,60 +41,62 @@ class PixelExchange(nn.Module):
 
 
 class Exchange(nn.Module):
-    """Offsets of all class scores from scores, support evidence and cross-covariance.
+    """Offsets of all class scores from scores, evidence and cross-covariance.
 
-    Two 3x3 convolutions look at each novel class's score and evidence maps; their result is what this class says about
-    a pixel. A second network then decides for every class: a novel one hears what is said for itself, any other class
-    what is said for its strongest novel rival. The last layer also sees the log-odds rule, where training starts.
+    Scores come in two forms: each classifier's softmax by itself (NSF), and one softmax over the scores of both (score
+    fusion), where a new class has to hold its own against the old ones. Two 3x3 convolutions look at each novel class's
+    score and evidence maps; their result is what this class says about a pixel. A second network then decides for every
+    class: a novel one hears what is said for itself, any other class what is said for its strongest novel rival. The
+    last layer also sees the log-odds rule on score fusion, where training starts.
 
     Args:
-        evidence: evidence maps per novel class; the first ``nearness`` of them are judged over the whole image too.
-        nearness: how many of them are nearness maps.
+        maps: number of feature maps that evidence comes from.
         attention: whether offsets of the cross-covariance come in.
+        both_fusions: whether score fusion is read; NSF takes its place otherwise.
         hidden: width of both networks.
     """
 
-    def __init__(self, evidence: int, nearness: int, attention: bool, hidden: int = 48) -> None:
+    def __init__(self, maps: int, attention: bool, both_fusions: bool = True, hidden: int = 48) -> None:
         super().__init__()
-        self.nearness = nearness
+        self.both_fusions = both_fusions
         self.look = nn.Sequential(
-            nn.Conv2d(6 + evidence + 2 * (2 + nearness), hidden, 3, padding=1),
+            nn.Conv2d(NOVEL_INPUTS + 6 * maps, hidden, 3, padding=1),
             nn.ReLU(),
             nn.Conv2d(hidden, hidden, 3, padding=1),
             nn.ReLU(),
         )
         self.heard = nn.Conv2d(hidden, hidden, 1)
-        self.own = nn.Conv2d(CLASS_INPUTS + 2 * attention, hidden, 1, bias=False)
+        self.own = nn.Conv2d(CLASS_INPUTS + 2 + 2 * maps + 2 * attention, hidden, 1, bias=False)
         self.head = nn.Conv2d(hidden + 1, 1, 1, bias=False)  # a bias would move all classes alike
         nn.init.zeros_(self.head.weight)
         with torch.no_grad():
             self.head.weight[0, -1] = 1
 
-    def forward(self, fused: Tensor, novel: int, evidence: Tensor, offsets: Tensor | None = None) -> Tensor:
+    def forward(self, fused: Tensor, novel: int, evidence: Evidence, offsets: Tensor | None = None) -> Tensor:
         """Offsets (batch, classes, h, w).
 
         Args:
             fused: NSF scores in [0, 1], (batch, classes, h, w).
             novel: number of novel classes, last in class order.
-            evidence: (batch, novel, maps, h, w), see :func:`gfss.models.evidence.compare`.
+            evidence: what support and query say.
             offsets: of the cross-covariance, like ``fused``.
         """
         batch, classes, height, width = fused.shape
-        known = classes - novel
-        inputs = novel_inputs(fused, novel, evidence, self.nearness).flatten(0, 1)
+        known, shared = classes - novel, evidence.shared if self.both_fusions else fused
+        together = cohesion_inputs(evidence.cohesion)
+        inputs = torch.cat([novel_inputs(fused, shared, evidence.support), together[:, known:]], dim=2).flatten(0, 1)
         said = self.look(inputs.contiguous(memory_format=torch.channels_last))
-        said = self.heard(said).contiguous().view(batch, novel, -1, height, width)
-        own = class_inputs(fused, novel)
+        said = self.heard(said).contiguous().view(batch, novel, -1, height, width).movedim(2, 0)
+        own = [*class_inputs(shared, novel).unbind(dim=2), fused, logs(fused), *together.unbind(dim=2)]
         if offsets is not None:
-            own = torch.cat([own, offsets[:, :, None], strongest_other(offsets)[:, :, None]], dim=2)
-        # products of batches: a convolution to a single channel is slow on a CPU, and so is torch's product of a
-        # parameter with a batch, which it turns into one large product with copies
-        hidden = self.own.weight[:, :, 0, 0].expand(batch, classes, -1, -1) @ own.flatten(3)
-        hidden[:, :known] += strongest_novel(said, fused[:, known:])[:, None].flatten(3)
-        hidden[:, known:] += said.flatten(3)
-        head = self.head.weight[:, :-1, 0, 0].expand(batch, classes, -1, -1)
-        decided = (head @ hidden.relu_()).view_as(fused)
-        return decided + self.head.weight[0, -1] * log_odds_scores(fused, novel)
+            own += [offsets, strongest_other(offsets)]
+        # one product over all images and classes: products of many small batches, and convolutions to a single
+        # channel, are several times slower on a CPU
+        hidden = (self.own.weight[:, :, 0, 0] @ torch.stack(own).flatten(1)).view(-1, *fused.shape)
+        hidden[:, :, :known] += strongest_novel(said, shared[:, known:])[:, :, None]
+        hidden[:, :, known:] += said
+        decided = (self.head.weight[0, :-1, 0, 0] @ hidden.relu_().flatten(1)).view_as(fused)
+        return decided + self.head.weight[0, -1] * log_odds_scores(shared, novel)
 
 
 def class_inputs(fused: Tensor, novel: int) -> Tensor:
@@ -103,7 +108,7 @@ def class_inputs(fused: Tensor, novel: int) -> Tensor:
     kinds[2, classes - novel :] = 1  # novel
     maps = [
         fused,
-        fused.clamp_min(LOG_FLOOR).log() / LOG_SCALE,
+        logs(fused),
         strongest_other(fused),
         fused.amax(dim=(2, 3), keepdim=True).expand_as(fused),
         fused.mean(dim=(2, 3), keepdim=True).expand_as(fused),
@@ -112,30 +117,49 @@ def class_inputs(fused: Tensor, novel: int) -> Tensor:
     return torch.stack(maps, dim=2)
 
 
-def novel_inputs(fused: Tensor, novel: int, evidence: Tensor, nearness: int) -> Tensor:
+def cohesion_inputs(cohesion: Tensor) -> Tensor:
+    """Cohesion of every class and its lead over the strongest other class, (batch, classes, 2 maps, h, w)."""
+    scaled = 4 * cohesion - 2  # similarities lie close together: to the size of the other inputs
+    return torch.cat([scaled, scaled - strongest_other(scaled)], dim=2)
+
+
+def novel_inputs(fused: Tensor, shared: Tensor, support: Tensor) -> Tensor:
     """What is known of every novel class at every pixel, (batch, novel, inputs, h, w)."""
-    known = fused.shape[1] - novel
-    new = fused[:, known:, None]
-    odds = new.clamp(SURE, 1 - SURE).logit() / LOG_SCALE
-    background = fused[:, None, :1].expand_as(new)
-    strongest = fused[:, 1:known].amax(dim=1)[:, None, None].expand_as(new)
-    near, others, confused = evidence.split([nearness, evidence.shape[2] - nearness - 1, 1], dim=2)
-    near, others = 4 * near, 2 * others  # similarities vary little: to the size of the other inputs
-    whole = torch.cat([odds, new, near], dim=2)
-    maps = [
-        odds,
+    known = fused.shape[1] - support.shape[1]
+    maps = support.shape[2] // 2
+    alone, new = fused[:, known:, None], shared[:, known:, None]
+    background = shared[:, None, :1].expand_as(new)
+    strongest = shared[:, 1:known].amax(dim=1)[:, None, None].expand_as(new)
+    near, like, confused = support.split([maps, maps, 1], dim=2)
+    near, like = 4 * near, 2 * like  # similarities vary little: to the size of the other inputs
+    whole = torch.cat([log_odds(new), new, near], dim=2)
+    inputs = [
+        log_odds(new),
         new,
         background,
-        background.clamp_min(LOG_FLOOR).log() / LOG_SCALE,
+        logs(background),
         strongest,
         near,
-        others,
+        like,
         confused,
         confused.clamp_min(SURE).log() / LOG_SCALE,
         whole.amax(dim=(3, 4), keepdim=True).expand_as(whole),
         whole.mean(dim=(3, 4), keepdim=True).expand_as(whole),
+        log_odds(alone),
+        alone,
+        torch.full_like(new, math.log(support.shape[1]) / 2),
     ]
-    return torch.cat(maps, dim=2)
+    return torch.cat(inputs, dim=2)
+
+
+def logs(scores: Tensor) -> Tensor:
+    """Logarithms of scores, to the size of other inputs."""
+    return scores.clamp_min(LOG_FLOOR).log() / LOG_SCALE
+
+
+def log_odds(scores: Tensor) -> Tensor:
+    """Log-odds of novel scores, to the size of other inputs."""
+    return scores.clamp(SURE, 1 - SURE).logit() / LOG_SCALE
 
 
 def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
@@ -151,11 +175,11 @@ def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
 
 
 def strongest_novel(values: Tensor, scores: Tensor) -> Tensor:
-    """At every pixel the values (batch, novel, n, h, w) of the novel class with the highest score, (batch, n, h, w)."""
-    if values.shape[1] == 1:
-        return values[:, 0]
-    best = scores.argmax(dim=1)[:, None, None].expand(-1, 1, values.shape[2], -1, -1)
-    return values.gather(1, best)[:, 0]
+    """At every pixel the values (n, batch, novel, h, w) of the novel class with the highest score, (n, batch, h, w)."""
+    if values.shape[2] == 1:
+        return values[:, :, 0]
+    best = scores.argmax(dim=1)[None, :, None].expand(len(values), -1, 1, -1, -1)
+    return values.gather(2, best)[:, :, 0]
 
 
 def strongest_other(scores: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from gfss.data.transforms import to_tensor
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrator import Calibrator
 from gfss.models.encoders.fuse import Run, fast_form
-from gfss.models.evidence import SupportMemory, compare
-from gfss.models.fusion import normalised_score_fusion
+from gfss.models.evidence import SupportMemory, gather
+from gfss.models.fusion import normalised_score_fusion, score_fusion
 from gfss.models.novel import NovelClassifier, NovelOptions, novel_maps
 from gfss.models.pspnet import Features
 
@@ -94,7 +94,9 @@ class Network(nn.Module):
         fusion = normalised_score_fusion(features.base, novel)
         if self.calibrator is None:
             return fusion * SHARPNESS
-        evidence = compare(knowledge.memory, features) if knowledge.memory is not None else None
+        evidence = None
+        if knowledge.memory is not None:
+            evidence = gather(knowledge.memory, features, score_fusion(features.base, novel).softmax(dim=1))
         return self.calibrator(fusion, features, knowledge.classes, evidence)
 
     @torch.inference_mode()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gfss.errors import GfssError
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.calibrator import Calibrator, stored_options
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelClassifier, NovelOptions
@@ -56,19 +56,18 @@ def build_network(parts: Parts, about: dict[str, Any], weights: Path | None, sou
     card = BaseCard.from_json(about["base"])
     if card.trained_encoder:
         encoder = build_encoder(card.encoder, output_stride=card.output_stride, pretrained=False)
-        _fill(encoder, parts["encoder"])
+        _fill(encoder, parts["encoder"], source)
         card = replace(card, encoder_hash=encoder.weights_hash())
     else:
         encoder = build_encoder(card.encoder, weights, card.output_stride)
         refuse_other_weights(encoder, card, source)
     head = PyramidHead(**about["head"])
-    _fill(head, parts["head"])
+    _fill(head, parts["head"], source)
     calibrator = None
     if about["calibrator"]:
-        stored = about["calibrator"]["options"]
-        options = {**stored, "features": tuple(stored["features"]), "compared": tuple(stored["compared"])}
-        calibrator = Calibrator(CalibratorOptions(**options), tuple(about["calibrator"]["map_size"]))
-        _fill(calibrator, parts["calibrator"])
+        options = stored_options(about["calibrator"]["options"])
+        calibrator = Calibrator(options, tuple(about["calibrator"]["map_size"]))
+        _fill(calibrator, parts["calibrator"], source)
     novel = NovelOptions(**{**about["novel"], "features": tuple(about["novel"]["features"])})
     return Network(BaseModel(encoder, head, card), calibrator, novel)
 
@@ -133,8 +132,11 @@ def _stored(tensor: Tensor, half: bool) -> Tensor:
     return tensor.half() if half and tensor.is_floating_point() else tensor
 
 
-def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+def _fill(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
     own = module.state_dict()
+    if {name: tensor.shape for name, tensor in tensors.items()} != {name: tensor.shape for name, tensor in own.items()}:
+        kind = type(module).__name__.lower()
+        raise GfssError(f"the {kind} of {source} is one of another version of gfss; make the model anew with this one")
     module.load_state_dict({name: tensor.to(own[name].dtype) for name, tensor in tensors.items()})
 
 

@@ -81,7 +81,7 @@ def learn_classes(
     if not taught:
         return None
     calibrator = network.calibrator
-    names = calibrator.options.compared if calibrator is not None and calibrator.reads_support else ()
+    names = calibrator.options.compared if calibrator is not None and calibrator.reads_evidence else ()
     if classifier is not None and not names:
         return Knowledge(classifier, None)
     support = build_support(network, taught)

@@ -22,7 +22,7 @@ from gfss.files import cache_folder, write_atomically
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.calibrator import Calibrator
-from gfss.models.evidence import evidence_channels
+from gfss.models.evidence import Evidence, evidence_channels
 from gfss.progress import track
 from gfss.threads import Copies, side_by_side
 from gfss.training.loop import Schedule, Step, mixed_seed, train
@@ -30,6 +30,7 @@ from gfss.training.parallel import Workers
 from gfss.training.source import BLOCK, EpisodeSource, HeldOutSources
 
 CHUNK = BLOCK  # played episodes per file
+SEVERAL_WAYS = 5  # classes of an episode with several
 
 Source = EpisodeSource | HeldOutSources
 
@@ -49,25 +50,32 @@ class EpisodicOptions:
         weight_decay: weight decay.
         label_stride: the loss is taken at every so many pixels.
         novel_weight: pixels of the fake novel class count so many times in a calibrator's loss.
+        overlap: weight of the missed overlap (see :func:`gfss.methods.fitted.missed_overlap`) in a calibrator's loss.
         seed: of episodes and batches.
         mixed: a calibrator for several shots sees an episode of one shot in every other iteration; kept episodes of
             one shot are as many as ``episodes``, those of several shots, which cost more, a third of that.
+        ways: fake novel classes of a kept episode; several at once are shown any images as queries, as in the joint
+            protocol, and not pairs.
+        several: so many further episodes of one shot and five ways are kept, and used in every third iteration.
         held_out: train on episodes of so many base models, each without a part of the base classes
             (see :class:`gfss.training.source.HeldOutSources`); 0 uses the base model itself, as the paper does.
     """
 
     shots: int = 1
-    iterations: int = 1500
+    iterations: int = 1200
     batch: int = 8
-    episodes: int | None = 900
+    episodes: int | None = 600
     pairs: int = 4
     rate: float = 2e-3
     optimiser: Literal["sgd", "adamw"] = "adamw"
     weight_decay: float = 1e-4
     label_stride: int = 8
     novel_weight: float = 2.0
+    overlap: float = 0.5
     seed: int = 0
     mixed: bool = True
+    ways: int = 1
+    several: int = 90
     held_out: int = 3
 
     def schedule(self) -> Schedule:
@@ -82,14 +90,16 @@ PAPER = EpisodicOptions(
     optimiser="sgd",
     label_stride=1,
     novel_weight=1,
+    overlap=0,
     mixed=False,
+    several=0,
     held_out=0,
 )
 
 
 @dataclass
 class PlayedEpisodes:
-    """Episodes played by a method: the score and evidence maps of their queries, kept on disk in fp16.
+    """Episodes played by a method: the score and evidence maps of their queries, kept on disk in half precision.
 
     Attributes:
         method: whose scores enter its calibrator.
@@ -109,11 +119,11 @@ class PlayedEpisodes:
         parts = [self.key]
         parts += [(one.dataset.fingerprint, one.fakes, one.fold, tuple(map(int, one.avoid))) for one in sources]
         names = self.method.calibrator.options.compared
-        parts += [self.options.shots, self.options.pairs, self.options.seed, names]
+        parts += [self.options.shots, self.options.ways, self.options.pairs, self.options.seed, names]
         name = hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
         self.folder = cache_folder("episodes") / name
         self.count = count
-        self.evidence = evidence_channels(names)
+        self.compared = len(names)
         self._chunks: dict[int, np.ndarray] = {}
 
     def play(self) -> None:
@@ -133,23 +143,33 @@ class PlayedEpisodes:
                 np.save(file, torch.stack(maps).half().numpy())
 
     def draw(self, i: int) -> Task:
-        """Images of episode ``i``."""
-        return self.source.for_episode(i).draw(self.options.seed, i, self.options.shots, 1, self.options.pairs)
+        """Images of episode ``i``; two queries are a pair."""
+        source, o = self.source.for_episode(i), self.options
+        if o.ways == 1:
+            return source.draw(o.seed, i, o.shots, 1, o.pairs)
+        return source.draw_several(o.seed, i, o.shots, o.ways, 2 * o.pairs)
 
-    def maps(self, i: int, pair: int) -> tuple[Tensor, Tensor]:
-        """Fused scores (2, classes, h, w) and evidence (2, 1, maps, h, w) of both queries of a pair."""
+    def maps(self, i: int, pair: int) -> tuple[Tensor, Evidence]:
+        """Fused scores (2, classes, h, w) and evidence of both queries of a pair."""
         chunk = i // CHUNK
         if chunk not in self._chunks:
             self._chunks[chunk] = np.load(self._path(chunk), mmap_mode="r")
         both = torch.from_numpy(self._chunks[chunk][i % CHUNK, 2 * pair : 2 * pair + 2].astype(np.float32))
-        return both[:, : -self.evidence], both[:, None, -self.evidence :]
+        novel, compared = self.options.ways, self.compared
+        said = evidence_channels(compared)
+        classes = (both.shape[1] - novel * said) // (2 + compared)
+        widths = [classes, classes, novel * said, classes * compared]
+        fused, shared, support, cohesion = both.split(widths, dim=1)
+        return fused, Evidence(shared, support.unflatten(1, (novel, said)), cohesion.unflatten(1, (classes, compared)))
 
     def _play(self, method: Calibrated, i: int) -> Tensor:
         drawn, source = self.draw(i), self.source.for_episode(i)
         fold = source.episode_fold(drawn)
         method.learn(source.support(drawn, fold))
         query = source.query_features(drawn.queries, fold)
-        return torch.cat([method.fused(query), method.evidence(query)[:, 0]], dim=1)
+        fused = method.fused(query)
+        shared, support, cohesion = method.evidence(query, fused)
+        return torch.cat([fused, shared, support.flatten(1, 2), cohesion.flatten(1, 2)], dim=1)
 
     def _path(self, chunk: int) -> Path:
         size = min(CHUNK, self.count - chunk * CHUNK)
@@ -178,7 +198,7 @@ def train_calibrator(
     if options.episodes is None:
         losses = train_method(method, source, options, folder=folder, resume=resume, workers=workers)
     else:
-        turns = [PlayedEpisodes(method, source, part, key) for part in _turns(options)]
+        turns = [PlayedEpisodes(method, source, part, key) for part in _turns(options, source.most_ways)]
         if workers.rank == 0:
             for played in turns:
                 played.play()
@@ -205,11 +225,16 @@ def train_calibrator(
     return losses
 
 
-def _turns(options: EpisodicOptions) -> list[EpisodicOptions]:
+def _turns(options: EpisodicOptions, most_ways: int) -> list[EpisodicOptions]:
     """Kinds of kept episodes that iterations take in turn."""
-    if not options.mixed or options.shots == 1 or options.episodes is None:
-        return [options]
-    return [replace(options, episodes=-(-options.episodes // 3)), replace(options, shots=1)]
+    assert options.episodes is not None
+    ways = min(SEVERAL_WAYS, most_ways)
+    turns = [options]
+    if options.mixed and options.shots > 1:
+        turns = [replace(options, episodes=-(-options.episodes // 3)), replace(options, shots=1)]
+    if options.several and ways > 1:
+        turns = [turns[0], turns[-1], replace(options, shots=1, ways=ways, episodes=options.several)]
+    return turns
 
 
 def _drawn_pairs(count: int, options: EpisodicOptions, number: int) -> list[tuple[int, int]]:
@@ -233,7 +258,7 @@ def _group_loss(calibrator: Calibrator, played: PlayedEpisodes, chosen: list[tup
     source, options = played.source.for_episode(chosen[0][0]), played.options
     queries: list[int] = []
     fused: list[Tensor] = []
-    evidence: list[Tensor] = []
+    evidence: list[Evidence] = []
     labels: list[Tensor] = []
     for i, pair in chosen:
         drawn = played.draw(i)
@@ -245,8 +270,9 @@ def _group_loss(calibrator: Calibrator, played: PlayedEpisodes, chosen: list[tup
         evidence.append(said)
         labels.append(source.store.bank.labels(images, table, options.label_stride))
     features = source.store.features(queries) if calibrator.reads_features else None
-    scores = calibrator(torch.cat(fused), features, 1, torch.cat(evidence))
-    return calibration_loss(scores, torch.cat(labels), 1, options.novel_weight)
+    together = Evidence(*(torch.cat(maps) for maps in zip(*evidence, strict=True)))
+    scores = calibrator(torch.cat(fused), features, options.ways, together)
+    return calibration_loss(scores, torch.cat(labels), options.ways, options.novel_weight, options.overlap)
 
 
 def train_method(

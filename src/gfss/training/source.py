@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gfss.data.catalog import Fold
 from gfss.data.dataset import Dataset
-from gfss.data.episodes import Task, episode
+from gfss.data.episodes import Task, episode, joint_episode
 from gfss.methods.base import Episode, Query, Support
 from gfss.models.base_model import BaseModel
 from gfss.models.pspnet import Features, concatenate
@@ -81,6 +81,15 @@ class EpisodeSource:
         """Which images make up training episode ``i``."""
         return episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes, self.avoid)
 
+    def draw_several(self, seed: int, i: int, shots: int, ways: int, queries: int) -> Task:
+        """Which images make up training episode ``i`` with several classes at once."""
+        return joint_episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes, self.avoid)
+
+    @property
+    def most_ways(self) -> int:
+        """How many fake novel classes an episode can have."""
+        return min(len(self.fakes or self.fold.base), len(self.fold.base) - 1)
+
     def episode_fold(self, drawn: Task) -> Fold:
         """The fold inside an episode: fake novel classes are no base classes."""
         return Fold(tuple(c for c in self.fold.base if c not in drawn.novel), self.fold.novel + drawn.novel)
@@ -143,3 +152,8 @@ class HeldOutSources:
     def for_episode(self, i: int) -> EpisodeSource:
         """Where training episode ``i`` comes from: blocks of episodes take turns."""
         return self.sources[i // BLOCK % len(self.sources)]
+
+    @property
+    def most_ways(self) -> int:
+        """How many fake novel classes every episode can have."""
+        return min(source.most_ways for source in self.sources)

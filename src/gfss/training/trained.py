@@ -7,7 +7,9 @@ from typing import Any
 
 from gfss.errors import GfssError
 from gfss.methods.base import Method
+from gfss.methods.fitted import Calibrated
 from gfss.models.base_model import BaseCard
+from gfss.models.calibrator import Calibrator, stored_options
 from gfss.training.checkpoint import load_checkpoint, save_checkpoint
 
 
@@ -36,6 +38,9 @@ def load_method(folder: Path, method: Method, base: BaseCard, *, other_classes: 
                 f"{folder} was trained on a base model whose {key.replace('_', ' ')} is {theirs}, not {value}; "
                 "train the method anew"
             )
+    if isinstance(method, Calibrated) and "calibrator" in about["training"]:  # not always the usual one of this name
+        options = stored_options(about["training"]["calibrator"])
+        method.calibrator = method.module = Calibrator(options, method.calibrator.map_size)
     assert method.module is not None
     own = method.module.state_dict()
     for name, tensor in own.items():
