@@ -39,7 +39,7 @@ from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import fused
 from gfss.models.pspnet import PyramidHead
 from gfss.training.bank import Bank, build_bank
-from gfss.training.episodic import EpisodicOptions, train_calibrator
+from gfss.training.episodic import SEVERAL_WAYS, EpisodicOptions, train_calibrator
 from gfss.training.source import EpisodeSource, FeatureStore
 
 LEVELS = ("layer2", "layer3", "layer4")
@@ -103,7 +103,7 @@ def measure(encoder_name: str, size: int, images: int, episodes: int, rounds: in
         encoder = build_encoder(encoder_name)
         bank = build_bank(encoder, dataset, size, LEVELS, root=Path(folder) / "banks")
         none = NoBank(bank.folder, size, bank.channels, bank.count, fused(encoder), dataset)
-        options = EpisodicOptions(iterations=1, batch=episodes, episodes=episodes, pairs=2)
+        options = EpisodicOptions(iterations=1, batch=episodes, episodes=episodes, pairs=2, several=0)
         rows: dict[str, Any] = {}
         for way, chosen in (("played", options), ("fresh", replace(options, episodes=None))):
             kept, anew = (
@@ -117,7 +117,8 @@ def measure(encoder_name: str, size: int, images: int, episodes: int, rounds: in
                 "cpu_ratio": anew[1] / kept[1],
             }
         usual = EpisodicOptions()
-        share = (usual.episodes or 0) / usual.iterations / episodes  # of a fresh iteration per iteration
+        played = (usual.episodes or 0) + SEVERAL_WAYS * usual.several  # one with several classes costs like so many
+        share = played / usual.iterations / episodes  # of a fresh iteration per iteration
         whole = rows["played"]["bank_ms"] + share * rows["fresh"]["bank_ms"]
         anew = rows["fresh"]["anew_ms"]
         rows["default"] = {"bank_ms": whole, "anew_ms": anew, "ratio": anew / whole, "cpu_ratio": anew / whole}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -141,6 +142,29 @@ def test_differences_are_only_about_what_both_sides_say() -> None:
         "a = 1 instead of 2",
         "base.levels = ['x'] instead of ('y',)",
     ]
+
+
+def test_a_setting_from_after_a_training_is_a_difference_where_asked() -> None:
+    found = {"rate": 1, "calibrator": {"kind": "x"}}
+    wanted = {"rate": 1, "overlap": 0.5, "calibrator": {"kind": "x", "both_fusions": True}}
+    assert differences(found, wanted) == []
+    assert differences(found, wanted, complete=True) == [
+        "calibrator.both_fusions = nothing instead of True",
+        "overlap = nothing instead of 0.5",
+    ]
+
+
+def test_a_record_from_before_a_setting_is_outdated(data: Path, finished: Path) -> None:
+    path = next(path for path in find_records([finished / "results"]) if read_record(path).method == "pcn")
+    content = path.read_text()
+    try:
+        older = json.loads(content)
+        del older["recipe"]["training"]["overlap"]
+        path.write_text(json.dumps(older))
+        assert ("evaluate", "todo") in states(plan_in(finished, make_recipe(tiny_content(data))))
+    finally:
+        path.write_text(content)
+    assert ("evaluate", "todo") not in states(plan_in(finished, make_recipe(tiny_content(data))))
 
 
 def test_estimates_grow_with_the_work() -> None:

@@ -129,3 +129,7 @@ def test_options_of_a_method_are_the_recipes_with_its_own_changes() -> None:
     assert recipe.training("acastle", 1).iterations == episodic.PAPER.iterations
     assert recipe.settings("pcn", 5)["training"]["calibrator"]["kind"] == PRESETS["default"].kind
     assert "training" not in recipe.settings("nsf", 5)
+    assert "overlap" in recipe.settings("pcn", 5)["training"]
+    learned = recipe.settings("acastle", 5)["training"]
+    assert not learned.keys() & set(episodic.CALIBRATOR_ONLY)
+    assert "iterations" in learned

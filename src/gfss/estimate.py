@@ -17,6 +17,7 @@ from gfss.evaluation.paper import CLASSES
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.recipes import Recipe
+from gfss.training.episodic import SEVERAL_WAYS
 
 # giga multiply-adds of one 417 px image at the stated output stride; dilation makes the last stages dearer
 ENCODER_WORK = {"tiny": (1.2, 4), "lite": (2.2, 16), "resnet18": (15, 8), "resnet50": (72, 8), "resnet101": (123, 8)}
@@ -139,7 +140,9 @@ class Estimate:
             episodes = -(-options.episodes // 3) if options.mixed and shots > 1 else options.episodes
             maps = (self.base_classes + 1) * SCORE_MAPS + NOVEL_MAPS
             disk = (episodes + options.several) * 2 * options.pairs * maps * self.positions * 2 / GIGA
-            work = self._fit_work(shots) + 2 * options.pairs * (self._query_work + self._head_work)
+            queried = 2 * options.pairs * (self._query_work + self._head_work)
+            work = self._fit_work(shots) + queried
+            work += options.several / episodes * (self._fit_work(SEVERAL_WAYS) + queried)
         elif calibrated:
             work = self._fit_work(shots) + 2 * (self._query_work + self._head_work)
         else:

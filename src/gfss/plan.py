@@ -146,7 +146,8 @@ class Plan:
         done = has_checkpoint(folder, "method")
         if done:
             wanted = self.recipe.settings(name, shots)["training"]
-            _refuse_difference(folder, read_json(folder / "method.json").get("training", {}), wanted)
+            found = read_json(folder / "method.json").get("training", {})
+            _refuse_difference(folder, found, wanted, complete=True)
         cost = Cost(0, 0, 0) if done else estimate.method(name, shots)
         parts = self._held_out_parts(experiment, name, shots)
         if not done and parts and parts not in counted:
@@ -180,16 +181,24 @@ class Plan:
         if not path.exists():
             return False
         record: Record = read_record(path)
-        return record.tasks == tasks and not differences(record.recipe, self.recipe.settings(method, shots))
+        wanted = self.recipe.settings(method, shots)
+        made = differences(record.recipe.get("training", {}), wanted.pop("training", {}), complete=True)
+        return record.tasks == tasks and not made and not differences(record.recipe, wanted)
 
 
-def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], place: str = "") -> list[str]:
-    """Settings that both sides have, with different values, as words; what only one side has is no difference."""
-    words: list[str] = []
+def differences(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], place: str = "", complete: bool = False
+) -> list[str]:
+    """Settings that both sides have, with different values, as words; what only one side has is no difference.
+
+    Args:
+        complete: a setting that only ``wanted`` has is one too: what was found is from before it existed.
+    """
+    words = [f"{place}{key} = nothing instead of {wanted[key]}" for key in wanted.keys() - found.keys() if complete]
     for key in found.keys() & wanted.keys():
         one, other = found[key], wanted[key]
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            words += differences(one, other, f"{place}{key}.")
+            words += differences(one, other, f"{place}{key}.", complete)
         elif _plain(one) != _plain(other):
             words.append(f"{place}{key} = {one} instead of {other}")
     return sorted(words)
@@ -209,8 +218,10 @@ def _refuse_other_base(experiment: Experiment, recipe: Recipe) -> None:
     _refuse_difference(experiment.base_folder, {**card.get("training", {}), "size": card.get("size")}, wanted)
 
 
-def _refuse_difference(folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    if differing := differences(found, wanted):
+def _refuse_difference(
+    folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any], complete: bool = False
+) -> None:
+    if differing := differences(found, wanted, complete=complete):
         more = " ..." if len(differing) > 3 else ""
         raise GfssError(
             f"{folder} was trained with {', '.join(differing[:3])}{more} of this recipe; "

@@ -41,7 +41,7 @@ from gfss.recipe_options import (
 )
 from gfss.stages import BASE_RECIPES, EPISODIC_RECIPES
 from gfss.training.base import BaseOptions
-from gfss.training.episodic import EpisodicOptions
+from gfss.training.episodic import CALIBRATOR_ONLY, EpisodicOptions
 
 
 class Recipe(BaseModel):
@@ -156,9 +156,12 @@ class Recipe(BaseModel):
             "novel": asdict(self.novel),
         }
         if self.is_trained(method):
-            settings["training"] = asdict(self.training(method, shots))
+            training = asdict(self.training(method, shots))
             if options := self.calibrator(method):
-                settings["training"]["calibrator"] = asdict(options)
+                training["calibrator"] = asdict(options)
+            else:
+                training = {key: value for key, value in training.items() if key not in CALIBRATOR_ONLY}
+            settings["training"] = training
         return settings
 
     def experiment(self, fold: int, runs: Path, root: Path | None = None, weights: Path | None = None) -> Experiment:

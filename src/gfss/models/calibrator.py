@@ -49,8 +49,8 @@ class CalibratorOptions:
         scale: initial value of the learned scale of the fused scores; None keeps them as they are.
         exchange: add the exchange between classes, which also reads the evidence of support and query.
         compared: maps that this evidence comes from.
-        both_fusions: the exchange reads score fusion beside NSF; only for episodes whose fake novel classes the base
-            model never saw.
+        both_fusions: the exchange reads score fusion beside NSF. Not with episodes of the base model itself: fake
+            novel classes that it was trained on have high raw scores, true ones do not.
         dropout: dropout of the attention.
     """
 

@@ -1,4 +1,4 @@
-"""What the support set says about a query: evidence for every novel class at every position.
+"""Evidence about a query: what the support set says for every novel class, and what the query says itself.
 
 The novel classifier is fitted on a handful of images and knows nothing but its own answer. Three things that it cannot
 say are kept in a :class:`SupportMemory` and compared with a query without any training:

@@ -52,7 +52,8 @@ class Exchange(nn.Module):
     Args:
         maps: number of feature maps that evidence comes from.
         attention: whether offsets of the cross-covariance come in.
-        both_fusions: whether score fusion is read; NSF takes its place otherwise.
+        both_fusions: whether the scores of score fusion are read; NSF's take their place otherwise (cohesion always
+            comes from score fusion).
         hidden: width of both networks.
     """
 
@@ -165,8 +166,8 @@ def log_odds(scores: Tensor) -> Tensor:
 def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
     """Logarithms of the log-odds rule's scores (see :func:`gfss.models.rules.log_odds`), not normalised.
 
-    Calibrators learn on one novel class at a time. Where there are n, each is rarer: its odds are divided by the
-    root of n, which on held-out base classes was better than n or nothing.
+    Where there are n novel classes, each is rarer: its odds are divided by the root of n, which on held-out base
+    classes was better than n or nothing.
     """
     known = fused.shape[1] - novel
     old = fused[:, :known].clamp_min(LOG_FLOOR).log()

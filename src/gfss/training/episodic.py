@@ -32,6 +32,9 @@ from gfss.training.source import BLOCK, EpisodeSource, HeldOutSources
 CHUNK = BLOCK  # played episodes per file
 SEVERAL_WAYS = 5  # classes of an episode with several
 
+# what only calibrators read, and only with kept episodes
+CALIBRATOR_ONLY = ("episodes", "pairs", "novel_weight", "overlap", "mixed", "ways", "several", "held_out")
+
 Source = EpisodeSource | HeldOutSources
 
 
@@ -49,14 +52,15 @@ class EpisodicOptions:
         optimiser: ``sgd`` or ``adamw``.
         weight_decay: weight decay.
         label_stride: the loss is taken at every so many pixels.
-        novel_weight: pixels of the fake novel class count so many times in a calibrator's loss.
-        overlap: weight of the missed overlap (see :func:`gfss.methods.fitted.missed_overlap`) in a calibrator's loss.
+        novel_weight: pixels of the fake novel class count so many times in a calibrator's loss on kept episodes.
+        overlap: weight of the missed overlap (see :func:`gfss.methods.fitted.missed_overlap`) in that loss.
         seed: of episodes and batches.
-        mixed: a calibrator for several shots sees an episode of one shot in every other iteration; kept episodes of
+        mixed: a calibrator for several shots sees episodes of one shot as often as those of several; kept episodes of
             one shot are as many as ``episodes``, those of several shots, which cost more, a third of that.
         ways: fake novel classes of a kept episode; several at once are shown any images as queries, as in the joint
             protocol, and not pairs.
-        several: so many further episodes of one shot and five ways are kept, and used in every third iteration.
+        several: so many further episodes of one shot and five ways (or as many as there can be) are kept, and used in
+            every third iteration.
         held_out: train on episodes of so many base models, each without a part of the base classes
             (see :class:`gfss.training.source.HeldOutSources`); 0 uses the base model itself, as the paper does.
     """

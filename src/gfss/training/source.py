@@ -12,6 +12,7 @@ from torch import Tensor
 from gfss.data.catalog import Fold
 from gfss.data.dataset import Dataset
 from gfss.data.episodes import Task, episode, joint_episode
+from gfss.errors import GfssError
 from gfss.methods.base import Episode, Query, Support
 from gfss.models.base_model import BaseModel
 from gfss.models.pspnet import Features, concatenate
@@ -83,7 +84,10 @@ class EpisodeSource:
 
     def draw_several(self, seed: int, i: int, shots: int, ways: int, queries: int) -> Task:
         """Which images make up training episode ``i`` with several classes at once."""
-        return joint_episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes, self.avoid)
+        try:
+            return joint_episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes, self.avoid)
+        except GfssError as error:
+            raise GfssError(f"{error}; or train without episodes of several classes (several: 0)") from None
 
     @property
     def most_ways(self) -> int:
