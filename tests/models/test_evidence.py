@@ -186,3 +186,11 @@ def test_the_scale_of_features_does_not_matter() -> None:
         for one in (support, query)
     )
     torch.testing.assert_close(compare(remember(support, ONE, (BASE + 1,), NAMES), query), plain, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5, 6, 40])
+def test_highest_values_equal_a_sort(rows: int) -> None:
+    values = torch.randint(-9, 9, (2, rows, 7), generator=torch.Generator().manual_seed(rows)).double()  # with ties
+    found = module._highest(values, min(rows, 5))
+    expected = [sorted(column.tolist(), reverse=True)[:5] for image in values for column in image.T]
+    assert found.transpose(1, 2).flatten(0, 1).tolist() == expected

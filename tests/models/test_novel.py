@@ -102,6 +102,20 @@ def test_fifty_steps_equal_torch_optim(
     torch.testing.assert_close(fitted.logits(queries), head(queries).detach(), rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("supports", [1, 2])
+def test_positions_that_no_labelled_pixel_hears_of_change_nothing(supports: int) -> None:
+    """Images that are not square leave a void frame; the dual form leaves its positions out."""
+    maps, labels = make_maps(2, supports), make_labels(2, supports)
+    labels[:, :, 15:] = 255
+    labels[0, :, :, :6] = 255
+    dual, plain = (fit_novel(maps, labels, 2, OPTIONS, form=form) for form in ("dual", "plain"))
+    for episode in range(2):
+        assert_near(parts(dual, episode), parts(plain, episode), 1e-9)
+    other = maps.clone()
+    other[:, :, :, 6] = 0  # two rows below the last labelled pixel: not even in a patch of a position that is heard
+    assert_near(parts(fit_novel(other, labels, 2, OPTIONS, form="dual")), parts(dual), 1e-12)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_fitting_learns_the_support(form: str) -> None:
     """The equality above would also hold for two fits that do nothing."""

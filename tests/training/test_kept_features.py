@@ -1,3 +1,5 @@
+"""Kept features against the batches they come from."""
+
 from __future__ import annotations
 
 import pytest
@@ -6,6 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.errors import GfssError
+from gfss.methods.base import Support
+from gfss.methods.fitted import NovelFitter
+from gfss.models.novel import NovelOptions
 from gfss.models.pspnet import BINS, Features
 from gfss.training.kept_features import KeptFeatures, keep
 
@@ -54,3 +59,33 @@ def test_unknown_maps_are_refused() -> None:
         found.named(["layer5"])
     with pytest.raises(GfssError, match="unknown feature 'layer5'"):
         found.unit("layer5")
+
+
+def test_what_methods_make_of_an_image_is_made_once() -> None:
+    features, made = make_features(), []
+
+    def compute(image: Features) -> Tensor:
+        made.append(image)
+        return image.base.mean(dim=1, keepdim=True)
+
+    assert features.kept("mean", compute) is None
+    images = keep(features)
+    whole = KeptFeatures(images).kept("mean", compute)
+    torch.testing.assert_close(whole, features.base.mean(dim=1, keepdim=True), rtol=1e-3, atol=1e-3)
+    again = KeptFeatures([images[2], images[0]]).kept("mean", compute)
+    assert torch.equal(again, whole[[2, 0]])
+    assert len(made) == 4
+    assert torch.equal(KeptFeatures(images).kept("another", lambda image: image.base), features.base)
+
+
+def test_novel_scores_of_kept_features_are_those_of_plain_ones() -> None:
+    features = make_features(6)
+    labels = torch.zeros(2, 25, 25, dtype=torch.uint8)
+    labels[:, 5:15, 5:18] = 9
+    support = Support(features[:2], labels, 1, torch.zeros(9, 8), (0, 0), tuple(range(9)))
+    fitter = NovelFitter(NovelOptions(hidden=16, steps=20))
+    fitter.fit(support)
+    plain = fitter.logits(features[2:])
+    kept = fitter.logits(KeptFeatures(keep(features[2:])))
+    assert plain.std() > 0.2
+    torch.testing.assert_close(kept, plain, rtol=0, atol=0.02)

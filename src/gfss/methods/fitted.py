@@ -11,12 +11,21 @@ from torch.nn import functional as F
 from gfss.data.catalog import VOID
 from gfss.methods.base import Episode, Method, Support
 from gfss.models.calibrator import Calibrator
+from gfss.models.descent import convolve
 from gfss.models.evidence import Evidence, gather, remember
 from gfss.models.fusion import normalised_score_fusion, score_fusion
 from gfss.models.maps import upsample
-from gfss.models.novel import NovelClassifier, NovelOptions, fit_novel, novel_maps, support_labels
+from gfss.models.novel import (
+    NovelClassifier,
+    NovelOptions,
+    fit_novel,
+    initial_weights,
+    novel_maps,
+    support_labels,
+)
 from gfss.models.pspnet import Features
 from gfss.models.rules import RULES
+from gfss.models.thin import ThinLayer, thin
 
 
 @dataclass
@@ -35,6 +44,7 @@ class NovelFitter:
     form: str | None = None
     _support: Support | None = None
     _classifier: NovelClassifier | None = None
+    _thin: ThinLayer | None = None
     _query: Features | None = None
     _logits: Tensor | None = None
 
@@ -49,16 +59,34 @@ class NovelFitter:
             self._classifier = fit_novel(
                 maps[None], labels[None], support.novel + 1, self.options, self.seed, self.form
             )
-            self._support, self._query = support, None
+            self._support, self._query, self._thin = support, None, None
         return self._classifier
 
     def logits(self, query: Features) -> Tensor:
         """Logits of a query under the last classifier: (queries, 1 + novel, h, w)."""
         assert self._classifier is not None
         if self._logits is None or query is not self._query:
-            self._logits = self._classifier.logits(novel_maps(query, self.options))
+            maps, begun = novel_maps(query, self.options), self.begun(query)
+            if begun is None:
+                self._logits = self._classifier.logits(maps)
+            else:
+                self._thin = self._thin or thin(self._classifier.first[0], self._start(maps))
+                self._logits = self._classifier.decide(self._thin(maps, begun))
             self._query = query
         return self._logits
+
+    def begun(self, query: Features) -> Tensor | None:
+        """What the first layer says where fitting begins, of features that are kept for many tasks."""
+
+        def first_layer(image: Features) -> Tensor:
+            maps = novel_maps(image, self.options)
+            return convolve(maps, self._start(maps))
+
+        return query.kept(("novel classifier at the start", self.options, self.seed), first_layer)
+
+    def _start(self, maps: Tensor) -> Tensor:
+        """Weights of the first layer where fitting begins; they do not depend on the number of classes."""
+        return initial_weights(maps.shape[1], self.options.hidden, 1, self.seed, maps.dtype, maps.device)[0]
 
 
 class ScoreFusion(Method):

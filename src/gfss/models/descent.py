@@ -75,22 +75,30 @@ def fit_plain(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Ten
 
 
 def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tensor], descent: Descent) -> list[Tensor]:
-    """The same descent with the first layer's weights kept as coefficients of the support's patches."""
+    """The same descent with the first layer's weights kept as coefficients of the support's patches.
+
+    Positions that no labelled pixel hears of, such as those of the frame around an image that is not square, never get
+    a coefficient, so they are left out.
+    """
     episodes, supports, channels, height, width = maps.shape
     positions, hidden = supports * height * width, start[0].shape[0]
+    loss_gradient = _LossGradient(labels, weights, (height, width))
+    heard = loss_gradient.heard()
     gram = patch_gram(maps)
     begin = convolve(maps.flatten(0, 1), start[0]).view(episodes, supports, hidden, height * width)
     begin = begin.transpose(2, 3).reshape(episodes, positions, hidden)
-    coefficients = maps.new_zeros(episodes, positions, hidden)
+    if len(heard) < positions:
+        gram, begin = gram[:, heard[:, None], heard], begin[:, heard]
+    coefficients = torch.zeros_like(begin)
     scale, scale_speed = 1.0, 0.0  # of W_0 within W_t
     first_bias, second, second_bias = small = [value.expand(episodes, *value.shape).clone() for value in start[1:]]
     speed, *small_speeds = [torch.zeros_like(value) for value in (coefficients, *small)]
-    loss_gradient = _LossGradient(labels, weights, (height, width))
+    logits = maps.new_zeros(episodes, second.shape[1], positions)
     for step in range(descent.steps):
         z = scale * begin if step == 0 else torch.baddbmm(begin, gram, coefficients, beta=scale)
         active = z.add_(first_bias[:, None]).relu_()
-        logits = second @ active.transpose(1, 2) + second_bias[..., None]  # (episodes, classes, positions)
-        grad = loss_gradient(logits.view(episodes, -1, supports, height, width)).flatten(2)
+        logits[..., heard] = second @ active.transpose(1, 2) + second_bias[..., None]
+        grad = loss_gradient(logits.view(episodes, -1, supports, height, width)).flatten(2)[..., heard]
         grad_second = grad @ active
         grad_hidden = (grad.transpose(1, 2) @ second).mul_(active.sign_())  # nothing flows back where ReLU gave 0
         grads = (grad_hidden.sum(dim=1), grad_second, grad.sum(dim=2))
@@ -99,7 +107,8 @@ def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tens
         descent.move(coefficients, speed, grad_hidden)
         for value, its_speed, its_grad in zip(small, small_speeds, grads, strict=True):
             descent.move(value, its_speed, its_grad)
-    grid = coefficients.view(episodes * supports, height, width, hidden).permute(0, 3, 1, 2)
+    every = maps.new_zeros(episodes, positions, hidden).index_copy_(1, heard, coefficients)
+    grid = every.view(episodes * supports, height, width, hidden).permute(0, 3, 1, 2)
     moved = _patch_products(maps.flatten(0, 1), grid).view(episodes, supports, 3, 3, hidden, channels).sum(dim=1)
     first = moved.add_(start[0].permute(2, 3, 0, 1), alpha=scale)
     return [first.permute(0, 3, 4, 1, 2), *small]  # its taps lie one after the other, as convolve reads them
@@ -142,6 +151,11 @@ class _LossGradient:
             interpolation_weights(length, pixels, weights.dtype, weights.device)
             for length, pixels in zip(size, self.pixels, strict=True)
         )
+
+    def heard(self) -> Tensor:
+        """Numbers of the positions that any pixel with a share reads, in any episode."""
+        shares = (self.shares > 0).any(dim=0)[0].to(self.down.dtype)  # (supports, height, width)
+        return ((self.down.T @ shares @ self.across) > 0).flatten().nonzero()[:, 0]
 
     def __call__(self, logits: Tensor) -> Tensor:
         full = upsample(logits, self.pixels)

@@ -115,30 +115,46 @@ def evenly(positions: Tensor) -> Tensor:
 
 def compare(memory: SupportMemory, query: Features) -> Tensor:
     """Evidence of queries, (queries, novel, maps, h, w): nearness in every feature map, likeness in each, confusion."""
-    maps = [query.unit(name).flatten(2).transpose(1, 2) for name in memory.features]
+    maps = [query.unit(name).flatten(2) for name in memory.features]
     answers = query.base.softmax(dim=1).flatten(2)
     chunks = [slice(i, i + CHUNK) for i in range(0, len(query), CHUNK)]
-    parts = [_compare(memory, [rows[chunk] for rows in maps], answers[chunk]) for chunk in chunks]
+    parts = [_compare(memory, [vectors[chunk] for vectors in maps], answers[chunk]) for chunk in chunks]
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).unflatten(-1, query.size)
 
 
 def _compare(memory: SupportMemory, maps: Sequence[Tensor], answers: Tensor) -> Tensor:
-    """Evidence (queries, novel, maps, positions) from unit rows (queries, positions, channels) of every map."""
+    """Evidence (queries, novel, maps, positions) from unit vectors (queries, channels, positions) of every map."""
     classes: list[Tensor] = []
     for k in range(memory.novel):
-        parts = [_alike(rows, *memory.of(k, m)) for m, rows in enumerate(maps)]
+        parts = [_alike(vectors, *memory.of(k, m)) for m, vectors in enumerate(maps)]
         near, like = ([part[which] for part in parts] for which in (0, 1))
-        confused = torch.einsum("c,qcp->qp", memory.confusion[k], answers)
+        confused = memory.confusion[k] @ answers
         classes.append(torch.stack([*near, *like, confused], dim=1))
     return torch.stack(classes, dim=1)
 
 
-def _alike(rows: Tensor, own: Tensor, rest: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
+def _alike(vectors: Tensor, own: Tensor, rest: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
     """Nearness and likeness, (queries, positions) each.
 
     Nearness is the similarity to the nearest positions of the object less that to the nearest one of the rest.
     """
-    products = rows @ torch.cat([own, rest, average[None]]).T  # at once: the rows are read only once
-    to_own, to_rest, like = products.split([len(own), len(rest), 1], dim=-1)
-    near = to_own.topk(min(NEAREST, len(own)), dim=-1).values.mean(dim=-1)
-    return near - to_rest.amax(dim=-1) if len(rest) else near, like[..., 0]
+    products = torch.cat([own, rest, average[None]]) @ vectors  # at once: the vectors are read only once
+    to_own, to_rest, like = products.split([len(own), len(rest), 1], dim=1)
+    near = _highest(to_own, min(NEAREST, len(own))).mean(dim=1)
+    return near - to_rest.amax(dim=1) if len(rest) else near, like[:, 0]
+
+
+def _highest(values: Tensor, count: int) -> Tensor:
+    """The ``count`` highest values over dimension 1, highest first.
+
+    Row by row, all columns at once: for few of many that is faster on a CPU than torch's top k.
+    """
+    if torch.compiler.is_exporting():
+        return values.topk(count, dim=1).values
+    found: list[Tensor] = []
+    for row in values.unbind(dim=1):
+        for rank, best in enumerate(found):
+            found[rank], row = torch.maximum(best, row), torch.minimum(best, row)
+        if len(found) < count:
+            found.append(row)
+    return torch.stack(found, dim=1)

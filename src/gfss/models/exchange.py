@@ -87,16 +87,16 @@ class Exchange(nn.Module):
         together = cohesion_inputs(evidence.cohesion)
         inputs = torch.cat([novel_inputs(fused, shared, evidence.support), together[:, known:]], dim=2).flatten(0, 1)
         said = self.look(inputs.contiguous(memory_format=torch.channels_last))
-        said = self.heard(said).contiguous().view(batch, novel, -1, height, width).movedim(2, 0)
+        said = self.heard(said).contiguous().view(batch, novel, -1, height, width).transpose(1, 2)
         own = [*class_inputs(shared, novel).unbind(dim=2), fused, logs(fused), *together.unbind(dim=2)]
         if offsets is not None:
             own += [offsets, strongest_other(offsets)]
-        # one product over all images and classes: products of many small batches, and convolutions to a single
-        # channel, are several times slower on a CPU
-        hidden = (self.own.weight[:, :, 0, 0] @ torch.stack(own).flatten(1)).view(-1, *fused.shape)
-        hidden[:, :, :known] += strongest_novel(said, shared[:, known:])[:, :, None]
-        hidden[:, :, known:] += said
-        decided = (self.head.weight[0, :-1, 0, 0] @ hidden.relu_().flatten(1)).view_as(fused)
+        # a product of matrices per image, over all classes: faster on a CPU than convolutions or one product for all
+        hidden = self.own.weight[:, :, 0, 0] @ torch.stack(own, dim=1).flatten(2)
+        heard = hidden.view(batch, -1, classes, height, width)
+        heard[:, :, :known] += strongest_novel(said, shared[:, known:])[:, :, None]
+        heard[:, :, known:] += said
+        decided = (self.head.weight[0, :-1, 0, 0] @ hidden.relu_()).view_as(fused)
         return decided + self.head.weight[0, -1] * log_odds_scores(shared, novel)
 
 
@@ -176,10 +176,10 @@ def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
 
 
 def strongest_novel(values: Tensor, scores: Tensor) -> Tensor:
-    """At every pixel the values (n, batch, novel, h, w) of the novel class with the highest score, (n, batch, h, w)."""
+    """At every pixel the values (batch, n, novel, h, w) of the novel class with the highest score, (batch, n, h, w)."""
     if values.shape[2] == 1:
         return values[:, :, 0]
-    best = scores.argmax(dim=1)[None, :, None].expand(len(values), -1, 1, -1, -1)
+    best = scores.argmax(dim=1)[:, None, None].expand(-1, values.shape[1], -1, -1, -1)
     return values.gather(2, best)[:, :, 0]
 
 

@@ -76,9 +76,13 @@ class NovelClassifier:
                 f"the novel classifier was fitted on {self.first.shape[2]} channels, these features have "
                 f"{maps.shape[1]}; use the features it was fitted on"
             )
-        hidden = convolve(maps, self.first[episode]).add_(self.first_bias[episode][:, None, None]).relu_()
+        return self.decide(convolve(maps, self.first[episode]), episode)
+
+    def decide(self, first: Tensor, episode: int = 0) -> Tensor:
+        """Scores from the results of the first layer without bias (queries, hidden, h, w), which are overwritten."""
+        hidden = first.add_(self.first_bias[episode][:, None, None]).relu_()
         logits = self.second[episode] @ hidden.flatten(2) + self.second_bias[episode][:, None]
-        return logits.unflatten(2, (maps.shape[-2], maps.shape[-1]))
+        return logits.unflatten(2, (first.shape[-2], first.shape[-1]))
 
 
 def novel_maps(features: Features, options: NovelOptions) -> Tensor:
@@ -105,7 +109,7 @@ def fit_novel(
     if not torch.isfinite(maps).all():
         raise GfssError("the support features hold NaN or infinite values; rebuild the feature bank or check the image")
     weights = class_weights(labels, classes, maps.dtype)
-    start = _initial(maps.shape[2], options.hidden, classes, seed, maps.dtype, maps.device)
+    start = initial_weights(maps.shape[2], options.hidden, classes, seed, maps.dtype, maps.device)
     fit = {"plain": fit_plain, "dual": fit_dual}[form or cheaper_form(maps, options.hidden, options.steps)]
     rate, todo = options.rate, torch.arange(len(maps))
     result: list[Tensor] | None = None
@@ -158,7 +162,7 @@ def cheaper_form(maps: Tensor, hidden: int, steps: int = 50) -> str:
 
 @lru_cache(maxsize=4)
 @torch.inference_mode(False)
-def _initial(
+def initial_weights(
     channels: int, hidden: int, classes: int, seed: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, ...]:
     """Initial weights as torch initialises convolutions: uniform within 1 / sqrt(inputs). Not to be written to."""

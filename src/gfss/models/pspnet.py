@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -83,6 +83,15 @@ class Features:
                 self._unit[name] = maps * unit_factors(maps)
         parts = [self._unit[name] for name in names]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    def kept(self, key: Hashable, compute: Callable[[Features], Tensor]) -> Tensor | None:
+        """A map that is the same in every task, from where it is kept with its images; these features keep nothing.
+
+        Args:
+            key: names the map.
+            compute: makes it from the features of one image, (1, channels, h, w).
+        """
+        return None
 
 
 def unit_factors(maps: Tensor) -> Tensor:

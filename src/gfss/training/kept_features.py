@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -19,10 +19,12 @@ class KeptImage:
     Attributes:
         features: a batch of one.
         factors: for levels and bottleneck, what brings their vectors to length one (see :func:`unit_factors`).
+        derived: maps that methods made of them (see :meth:`KeptFeatures.kept`).
     """
 
     features: Features
     factors: dict[str, Tensor]
+    derived: dict[Hashable, Tensor] = field(default_factory=dict)
 
     def put_unit(self, name: str, out: Tensor) -> None:
         """Write a map with vectors of length one."""
@@ -83,6 +85,13 @@ class KeptFeatures(Features):
                 image.put_unit(name, part[i : i + 1])
         self._unit.update(parts)
         return whole
+
+    def kept(self, key: Hashable, compute: Callable[[Features], Tensor]) -> Tensor:
+        """Like :meth:`Features.kept`; what is missing is made image by image, so that it is the same in any batch."""
+        for image in self.images:
+            if key not in image.derived:
+                image.derived[key] = compute(KeptFeatures([image])).half()
+        return _joined([image.derived[key] for image in self.images])
 
     def _level(self, name: str) -> Tensor:
         return _joined([image.features.levels[name] for image in self.images])
