@@ -167,24 +167,34 @@ def patch_gram(maps: Tensor) -> Tensor:
     """Inner products of all 3x3 patches, (episodes, positions, positions).
 
     A patch product is the sum of nine position products, all shifted alike, so only the position products
-    need multiplications with all channels.
+    need multiplications with all channels. Two supports at a time: their products stay in the processor's cache.
 
     Args:
         maps: (episodes, supports, channels, h, w).
     """
-    episodes, supports, channels, height, width = maps.shape
-    rows = maps.transpose(1, 2).reshape(episodes, channels, -1)
-    products = (rows.transpose(1, 2) @ rows).view(episodes, supports, height, width, supports, height, width)
+    episodes, supports, _, height, width = maps.shape
+    rows, here = maps.flatten(3), height * width
+    gram = maps.new_empty(episodes, supports, here, supports, here)
+    for one in range(supports):
+        for other in range(one + 1):
+            products = rows[:, one].transpose(1, 2) @ rows[:, other]
+            block = _sum_of_shifts(products.view(episodes, height, width, height, width)).flatten(3).flatten(1, 2)
+            gram[:, one, :, other] = block
+            gram[:, other, :, one] = block.transpose(1, 2)
+    return gram.view(episodes, supports * here, supports * here)
+
+
+def _sum_of_shifts(products: Tensor) -> Tensor:
+    """Products (episodes, h, w, h, w) of positions, each with those of its eight neighbours added."""
+    height, width = products.shape[-2:]
     total = products.clone()
     for down in (-1, 0, 1):
         for right in (-1, 0, 1):
-            if (down, right) == (0, 0):
-                continue
-            to_y, from_y = _shifted(down, height)
-            to_x, from_x = _shifted(right, width)
-            total[:, :, to_y, to_x, :, to_y, to_x] += products[:, :, from_y, from_x, :, from_y, from_x]
-    positions = supports * height * width
-    return total.view(episodes, positions, positions)
+            if (down, right) != (0, 0):
+                to_y, from_y = _shifted(down, height)
+                to_x, from_x = _shifted(right, width)
+                total[:, to_y, to_x, to_y, to_x] += products[:, from_y, from_x, from_y, from_x]
+    return total
 
 
 def _patch_products(maps: Tensor, coefficients: Tensor) -> Tensor:
