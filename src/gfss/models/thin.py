@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gfss.models.descent import convolve
 
-SMALLEST = 0.01  # directions are left out whose singular value is below this share of the largest
+SMALLEST = 0.02  # directions are left out whose singular value is below this share of the largest
 
 
 @dataclass(frozen=True)
