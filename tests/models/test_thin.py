@@ -40,6 +40,7 @@ def test_what_is_left_out_is_small(seed: int, smallest: float) -> None:
     weights = start + moved(seed + 1, HIDDEN)
     layer = thin(weights, start, smallest)
     found = start + torch.einsum("hr,rcyx->hcyx", layer.mix, layer.directions)
+    torch.testing.assert_close(layer.whole(start), found)
     largest = torch.linalg.matrix_norm((weights - start).flatten(1), ord=2)
     assert torch.linalg.matrix_norm((weights - found).flatten(1), ord=2) <= smallest * largest * (1 + 1e-6)
     values = torch.linalg.svdvals((weights - start).flatten(1))

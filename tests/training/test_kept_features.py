@@ -88,4 +88,4 @@ def test_novel_scores_of_kept_features_are_those_of_plain_ones() -> None:
     plain = fitter.logits(features[2:])
     kept = fitter.logits(KeptFeatures(keep(features[2:])))
     assert plain.std() > 0.2
-    torch.testing.assert_close(kept, plain, rtol=0, atol=0.02)
+    torch.testing.assert_close(kept, plain, rtol=0, atol=1e-3)  # half precision

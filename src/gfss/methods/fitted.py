@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -56,22 +56,22 @@ class NovelFitter:
             if all((coarse == label).any() for label in range(support.novel + 1)):  # else too thin: take every pixel
                 labels = coarse
             maps = novel_maps(support.features, self.options)
-            self._classifier = fit_novel(
-                maps[None], labels[None], support.novel + 1, self.options, self.seed, self.form
-            )
-            self._support, self._query, self._thin = support, None, None
+            fitted = fit_novel(maps[None], labels[None], support.novel + 1, self.options, self.seed, self.form)
+            start = self._start(maps)
+            self._thin = thin(fitted.first[0], start)
+            self._classifier = replace(fitted, first=self._thin.whole(start)[None])
+            self._support, self._query = support, None
         return self._classifier
 
     def logits(self, query: Features) -> Tensor:
         """Logits of a query under the last classifier: (queries, 1 + novel, h, w)."""
         assert self._classifier is not None
+        assert self._thin is not None
         if self._logits is None or query is not self._query:
             maps, begun = novel_maps(query, self.options), self.begun(query)
-            if begun is None:
-                self._logits = self._classifier.logits(maps)
-            else:
-                self._thin = self._thin or thin(self._classifier.first[0], self._start(maps))
-                self._logits = self._classifier.decide(self._thin(maps, begun))
+            self._logits = (
+                self._classifier.logits(maps) if begun is None else self._classifier.decide(self._thin(maps, begun))
+            )
             self._query = query
         return self._logits
 

@@ -1,8 +1,8 @@
 """The first layer of a fitted novel classifier in thin form: where descent began, and the few directions it moved in.
 
-Descent begins at the same weights in every task, so what these say of an image can be kept with the image. What
-it adds is nearly of low rank, since all hidden channels are pulled by the differences of a few class scores. The
-thin form takes as many convolutions as there are directions, not as hidden channels.
+Descent begins at the same weights in every task, so what these say of an image can be kept with the image. What it
+adds is nearly of low rank, since all hidden channels are pulled by the differences of a few class scores; the rest is
+left out. So an image needs as many convolutions as there are directions, not as hidden channels.
 """
 
 from __future__ import annotations
@@ -28,6 +28,10 @@ class ThinLayer:
 
     mix: Tensor
     directions: Tensor
+
+    def whole(self, start: Tensor) -> Tensor:
+        """The weights that this form stands for, (hidden, channels, 3, 3)."""
+        return start + (self.mix @ self.directions.flatten(1)).view_as(start)
 
     def __call__(self, maps: Tensor, begun: Tensor) -> Tensor:
         """Results of the layer, (images, hidden, h, w).
