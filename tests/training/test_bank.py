@@ -45,7 +45,7 @@ def build(dataset: Dataset, encoder: Encoder, tmp_path: Path) -> Callable[[], Ba
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of the shards that are computed from now on."""
+    """Numbers of the shards that are written from now on."""
     numbers: list[int] = []
     write = bank_module._write_shard
 
@@ -106,9 +106,9 @@ def test_an_interrupted_build_continues(
     with pytest.raises(KeyboardInterrupt):
         build_bank(encoder, dataset, SIZE, LEVELS, root=tmp_path / "stopped")
     monkeypatch.setattr(Dataset, "image", read)
-    assert written == [0, 1]
+    assert written == [0]
     continued = build_bank(encoder, dataset, SIZE, LEVELS, root=tmp_path / "stopped")
-    assert written == [0, 1, 1, 2]
+    assert written == [0, 1, 2]
     assert contents(continued) == contents(build_bank(encoder, dataset, SIZE, LEVELS, root=tmp_path / "at once"))
 
 

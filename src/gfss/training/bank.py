@@ -106,11 +106,17 @@ def build_bank(
         need = sum(len(shards[n]) for n in todo) * (2 * sum(channels.values()) * side**2 + size**2)
         _require_space(folder, need)
         fast = fast_form(encoder, size)
-        with Bar(
-            f"feature bank of {dataset.name}", len(dataset), start=len(dataset) - sum(len(shards[n]) for n in todo)
-        ) as bar:
+        done = len(dataset) - sum(len(shards[n]) for n in todo)
+        images = [i for number in todo for i in shards[number]]
+        # all images in one go, so that workers encode the next shard while one is written
+        encoded = side_by_side(lambda i: _encode(fast, dataset, i, size, levels), images)
+        with Bar(f"feature bank of {dataset.name}", len(dataset), start=done) as bar:
             for number in todo:
-                _write_shard(folder, number, fast, dataset, shards[number], size, levels, bar)
+                rows = []
+                for _ in shards[number]:
+                    rows.append(next(encoded))
+                    bar.advance()
+                _write_shard(folder, number, rows)
     about = {"data": dataset.name, "size": size, "channels": channels, "count": len(dataset)}
     write_json(folder / "bank.json", about)
     return Bank(folder, size, channels, len(dataset))
@@ -145,33 +151,20 @@ def _checksums_hold(features: Path) -> bool:
     )
 
 
-def _write_shard(
-    folder: Path,
-    number: int,
-    encoder: Run,
-    dataset: Dataset,
-    images: range,
-    size: int,
-    levels: Sequence[str],
-    bar: Bar,
-) -> None:
-    @torch.inference_mode()
-    def encode(i: int) -> tuple[np.ndarray, np.ndarray]:
-        image, label = _square(dataset, i, size)
-        x = to_tensor(image[None]).contiguous(memory_format=torch.channels_last)
-        maps = torch.cat(select_levels(encoder(x), levels), dim=1)
-        if not torch.isfinite(maps).all():
-            raise GfssError(f"{dataset.name}: the encoder gives infinite features for {dataset.ids[i]}")
-        return maps[0].clamp(-65504, 65504).half().contiguous().numpy(), label
+@torch.inference_mode()
+def _encode(encoder: Run, dataset: Dataset, i: int, size: int, levels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Features and label map of an image."""
+    image, label = _square(dataset, i, size)
+    x = to_tensor(image[None]).contiguous(memory_format=torch.channels_last)
+    maps = torch.cat(select_levels(encoder(x), levels), dim=1)
+    if not torch.isfinite(maps).all():
+        raise GfssError(f"{dataset.name}: the encoder gives infinite features for {dataset.ids[i]}")
+    return maps[0].clamp(-65504, 65504).half().contiguous().numpy(), label
 
-    features: list[np.ndarray] = []
-    labels: list[np.ndarray] = []
-    for encoded, label in side_by_side(encode, images):
-        features.append(encoded)
-        labels.append(label)
-        bar.advance()
+
+def _write_shard(folder: Path, number: int, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
     note: dict[str, dict[str, int]] = {}
-    for name, rows in (("features", features), ("labels", labels)):
+    for name, rows in zip(("features", "labels"), zip(*images, strict=True), strict=True):
         path = folder / f"{number:04d}.{name}.npy"
         with write_atomically(path) as file:
             np.save(file, np.stack(rows))
