@@ -123,25 +123,27 @@ def compare(memory: SupportMemory, query: Features) -> Tensor:
 
 
 def _compare(memory: SupportMemory, maps: Sequence[Tensor], answers: Tensor) -> Tensor:
-    """Evidence (queries, novel, maps, positions) from unit vectors (queries, channels, positions) of every map."""
-    classes: list[Tensor] = []
-    for k in range(memory.novel):
-        parts = [_alike(vectors, *memory.of(k, m)) for m, vectors in enumerate(maps)]
-        near, like = ([part[which] for part in parts] for which in (0, 1))
-        confused = memory.confusion[k] @ answers
-        classes.append(torch.stack([*near, *like, confused], dim=1))
-    return torch.stack(classes, dim=1)
-
-
-def _alike(vectors: Tensor, own: Tensor, rest: Tensor, average: Tensor) -> tuple[Tensor, Tensor]:
-    """Nearness and likeness, (queries, positions) each.
+    """Evidence (queries, novel, maps, positions) from unit vectors (queries, channels, positions) of every map.
 
     Nearness is the similarity to the nearest positions of the object less that to the nearest one of the rest.
     """
+    classes: list[Tensor] = []
+    for k in range(memory.novel):
+        alike = [_alike(vectors, *memory.of(k, m)) for m, vectors in enumerate(maps)]
+        to_own, to_rest, like = (torch.stack(parts, dim=2) for parts in zip(*alike, strict=True))
+        near = _highest(to_own, min(NEAREST, to_own.shape[1])).mean(dim=1) - to_rest[:, 0]
+        confused = (memory.confusion[k] @ answers)[:, None]
+        classes.append(torch.cat([near, like[:, 0], confused], dim=1))
+    return torch.stack(classes, dim=1)
+
+
+def _alike(vectors: Tensor, own: Tensor, rest: Tensor, average: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Similarities (queries, n, positions): to every position of the object, to the nearest of the rest (0 if there is
+    no rest), to the average.
+    """
     products = torch.cat([own, rest, average[None]]) @ vectors  # at once: the vectors are read only once
     to_own, to_rest, like = products.split([len(own), len(rest), 1], dim=1)
-    near = _highest(to_own, min(NEAREST, len(own))).mean(dim=1)
-    return near - to_rest.amax(dim=1) if len(rest) else near, like[:, 0]
+    return to_own, to_rest.amax(dim=1, keepdim=True) if len(rest) else torch.zeros_like(like), like
 
 
 def _highest(values: Tensor, count: int) -> Tensor:
