@@ -125,13 +125,21 @@ def test_by_itself_a_memory_keeps_few_positions() -> None:
     labels[:, :, : 13 * CELL] = BASE + 1
     memory = remember(support, labels, (BASE + 1,), ("layer4",))
     inside, outside = memory.object[0][0], memory.rest[0][0]
-    assert len(inside) == 256  # of 260
-    assert len(outside) == 240
+    assert len(inside) == len(outside) == 96  # of 260 and 240
     vectors = support.unit("layer4")[0].movedim(0, 2)
-    own = vectors[:, :13].flatten(0, 1)
+    own, others = vectors[:, :13].flatten(0, 1), vectors[:, 13:].flatten(0, 1)
     assert torch.equal(inside[[0, -1]], own[[0, -1]])
-    assert torch.equal(inside, own[[round(i * 259 / 255) for i in range(256)]])
-    assert torch.equal(outside, vectors[:, 13:].flatten(0, 1))
+    assert torch.equal(inside, own[[round(i * 259 / 95) for i in range(96)]])
+    assert torch.equal(outside, others[[round(i * 239 / 95) for i in range(96)]])
+
+
+@pytest.mark.parametrize(("supports", "most"), [(1, 96), (2, 192), (3, 256), (25, 256)])
+def test_more_support_images_keep_more_positions_up_to_a_limit(supports: int, most: int) -> None:
+    support = make_features(supports, 2, (20, 25))
+    labels = torch.zeros(supports, 20 * CELL, 25 * CELL, dtype=torch.uint8)
+    labels[:, :, : 13 * CELL] = BASE + 1
+    memory = remember(support, labels, (BASE + 1,), ("layer4",))
+    assert len(memory.object[0][0]) == len(memory.rest[0][0]) == most
 
 
 @pytest.mark.parametrize("maps", [1, 2, 5])

@@ -25,7 +25,8 @@ from gfss.models.pspnet import Features
 
 NEAREST = 5  # positions of the object whose similarities are averaged
 OBJECT_SHARE, REST_SHARE = 0.5, 0.9  # share of a position that must be object, or anything else
-MOST_POSITIONS = 256  # of the object and of the rest; evenly spaced ones where there are more
+POSITIONS_PER_IMAGE = 96  # of the object and of the rest; evenly spaced ones where there are more
+MOST_POSITIONS = 256  # of all support images together
 CHUNK = 8  # queries compared at once
 
 
@@ -94,10 +95,11 @@ def remember(features: Features, labels: Tensor, novel: Sequence[int], names: Se
     void = mask_shares(labels, VOID, features.size).flatten()
     answers = features.base.softmax(dim=1).transpose(0, 1).flatten(1)  # (base + 1, positions)
     object_rows, rest_rows, averages, confusion = [], [], [], []
+    most = most_positions(len(labels))
     for label in novel:
         share = mask_shares(labels, label, features.size).flatten()
-        inside = evenly((share >= min(OBJECT_SHARE, 0.9 * float(share.max()))).nonzero()[:, 0])
-        outside = evenly((1 - share - void > REST_SHARE).nonzero()[:, 0])
+        inside = evenly((share >= min(OBJECT_SHARE, 0.9 * float(share.max()))).nonzero()[:, 0], most)
+        outside = evenly((1 - share - void > REST_SHARE).nonzero()[:, 0], most)
         weights = share / share.sum()
         object_rows.append(tuple(rows[inside] for rows in maps))
         rest_rows.append(tuple(rows[outside] for rows in maps))
@@ -106,11 +108,16 @@ def remember(features: Features, labels: Tensor, novel: Sequence[int], names: Se
     return SupportMemory(tuple(names), tuple(object_rows), tuple(rest_rows), tuple(averages), torch.stack(confusion))
 
 
-def evenly(positions: Tensor) -> Tensor:
-    """At most :data:`MOST_POSITIONS` of some positions, evenly spaced."""
-    if len(positions) <= MOST_POSITIONS:
+def most_positions(supports: int) -> int:
+    """How many positions of the object, and of the rest, are kept of so many support images."""
+    return min(MOST_POSITIONS, supports * POSITIONS_PER_IMAGE)
+
+
+def evenly(positions: Tensor, most: int) -> Tensor:
+    """At most so many of some positions, evenly spaced."""
+    if len(positions) <= most:
         return positions
-    return positions[torch.linspace(0, len(positions) - 1, MOST_POSITIONS).round().long()]
+    return positions[torch.linspace(0, len(positions) - 1, most).round().long()]
 
 
 def compare(memory: SupportMemory, query: Features) -> Tensor:

@@ -22,7 +22,7 @@ from gfss.files import cache_folder, write_atomically
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.calibrator import Calibrator
-from gfss.models.evidence import Evidence, evidence_channels
+from gfss.models.evidence import Evidence, evidence_channels, most_positions
 from gfss.progress import track
 from gfss.threads import Copies, side_by_side
 from gfss.training.loop import Schedule, Step, mixed_seed, train
@@ -124,6 +124,7 @@ class PlayedEpisodes:
         parts += [(one.dataset.fingerprint, one.fakes, one.fold, tuple(map(int, one.avoid))) for one in sources]
         names = self.method.calibrator.options.compared
         parts += [self.options.shots, self.options.ways, self.options.pairs, self.options.seed, names]
+        parts += [most_positions(self.options.shots * self.options.ways)]
         name = hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
         self.folder = cache_folder("episodes") / name
         self.count = count

@@ -103,4 +103,8 @@ class KeptFeatures(Features):
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return torch.cat(list(parts)).float()
+    """One batch in single precision; copying part by part is several times faster than joining in half precision."""
+    whole = torch.empty(len(parts), *parts[0].shape[1:], device=parts[0].device)
+    for row, part in zip(whole.split(1), parts, strict=True):
+        row.copy_(part)
+    return whole
