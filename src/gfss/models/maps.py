@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+TIED = 1e-6  # relative difference below which scores may change places by rounding
+
 
 def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
     """Bilinear, corners aligned: position i of a map is pixel i * stride of the image.
@@ -44,10 +46,9 @@ def interpolation_weights(length: int, target: int, dtype: torch.dtype, device: 
 def class_map(scores: Tensor, size: tuple[int, int]) -> Tensor:
     """The best class of every pixel: argmax of the upsampled scores, (batch, height, width) uint8.
 
-    Exact, but only classes that can win are upsampled: inside a cell of four positions an interpolated score
-    lies between the corners' smallest and largest, so a class whose largest corner is below another's smallest
-    corner cannot win there. Where cells are whole pixels wide, most of them have one possible winner and need
-    no interpolation at all.
+    Exact, but only classes that can win are upsampled: inside a cell of four positions a class that is below another
+    one at all four stays below it. Where cells are whole pixels wide, most of them have one possible winner and need no
+    interpolation at all.
 
     Args:
         scores: (batch, classes, h, w), at most 256 classes.
@@ -64,23 +65,25 @@ def _cell_by_cell(scores: Tensor, size: tuple[int, int]) -> Tensor:
     down, across = (size[0] - 1) // (height - 1), (size[1] - 1) // (width - 1)
     rows = F.pad(scores, (0, 1, 0, 1), mode="replicate").permute(0, 2, 3, 1)  # the last row and column are cells too
     corners = torch.stack([rows[:, :-1, :-1], rows[:, :-1, 1:], rows[:, 1:, :-1], rows[:, 1:, 1:]]).flatten(1, 3)
-    able = _able(corners.amax(dim=0), corners.amin(dim=0), dim=1)  # (cells, classes)
+    able = _able(corners)  # (cells, classes)
     winner = able.to(torch.uint8).argmax(dim=1).to(torch.uint8)[:, None].repeat(1, down * across)
     number = able.sum(dim=1)
     open_cells = (number > 1).nonzero()[:, 0]
     if len(open_cells):
+        candidates, first = number[open_cells].sort(descending=True)  # cells with a k-th candidate are the first ones
+        open_cells = open_cells[first]
         order = torch.where(able[open_cells], torch.arange(classes, 0, -1, device=scores.device), 0)
-        rank, label = order.topk(int(number.max()), dim=1)  # candidates of every cell in class order, then rank 0
+        label = order.topk(int(candidates[0]), dim=1).indices  # candidates of every cell in class order, then others
         values = corners[:, open_cells].gather(2, label.expand(4, -1, -1))
         weights = _corner_weights(down, across, scores.dtype, scores.device)
         label = label.to(torch.uint8)
         best = values[:, :, 0].T @ weights
         winning = label[:, :1].repeat(1, down * across)
         for k in range(1, label.shape[1]):
-            cells = (rank[:, k] > 0).nonzero()[:, 0]
-            score, so_far = values[:, cells, k].T @ weights, best[cells]
-            winning[cells] = torch.where(score > so_far, label[cells, k : k + 1], winning[cells])
-            best[cells] = torch.maximum(score, so_far)
+            cells = slice(int((candidates > k).sum()))
+            score = values[:, cells, k].T @ weights
+            winning[cells] = torch.where(score > best[cells], label[cells, k : k + 1], winning[cells])
+            torch.maximum(score, best[cells], out=best[cells])
         winner[open_cells] = winning
     blocks = winner.view(batch, height, width, down, across).transpose(2, 3)
     return blocks.reshape(batch, height * down, width * across)[:, : size[0], : size[1]].contiguous()
@@ -98,7 +101,9 @@ def _corner_weights(down: int, across: int, dtype: torch.dtype, device: torch.de
 
 def _class_map(scores: Tensor, size: tuple[int, int]) -> Tensor:
     cell = (min(2, scores.shape[-2]), min(2, scores.shape[-1]))
-    able = _able(F.max_pool2d(scores, cell, stride=1), -F.max_pool2d(-scores, cell, stride=1), dim=0)
+    largest, smallest = F.max_pool2d(scores, cell, stride=1), -F.max_pool2d(-scores, cell, stride=1)
+    surely_reached = smallest.amax(dim=0)  # in every cell
+    able = largest >= surely_reached - TIED * surely_reached.abs()
     candidates = able.flatten(1).any(dim=1).nonzero().squeeze(1)
     if len(candidates) == 1:
         return candidates.to(torch.uint8).expand(size[0] * size[1]).reshape(size)
@@ -110,7 +115,15 @@ def _class_map(scores: Tensor, size: tuple[int, int]) -> Tensor:
     return winner
 
 
-def _able(largest: Tensor, smallest: Tensor, dim: int) -> Tensor:
-    """Which classes (along ``dim``) can win in a cell, given their largest and smallest corner."""
-    surely_reached = smallest.amax(dim=dim, keepdim=True)
-    return largest >= surely_reached - 1e-6 * surely_reached.abs()
+def _able(corners: Tensor) -> Tensor:
+    """Which classes can win in a cell: those that somewhere reach the one with the highest lowest corner.
+
+    Args:
+        corners: scores at the corners of cells, (4, cells, classes).
+
+    Returns:
+        (cells, classes).
+    """
+    leader = corners.amin(dim=0).argmax(dim=1)[:, None]
+    lead = corners.gather(2, leader.expand(4, -1, -1))
+    return (corners >= lead - TIED * lead.abs().amax(dim=0)).any(dim=0)
