@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help quickstart test lint format
+.PHONY: help quickstart test lint format results
 
 help:  ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1	/' | expand -t 18
@@ -23,6 +23,9 @@ lint: $(INSTALLED)  ## check style, format and types
 format: $(INSTALLED)  ## mend style and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+results: $(INSTALLED)  ## write the tables of README and docs/results.md from the records
+	$(BIN)/python docs/results.py
 
 # torch is pinned by the constraints: without the pin pip may take a newer build with several GB of CUDA packages
 $(INSTALLED): pyproject.toml constraints.txt

@@ -64,7 +64,7 @@ def evaluate_stage(
     data = [experiment.val_set.fingerprint, (supports or source).dataset.fingerprint]
     about: dict[str, Any] = {"data": data, "fold": _fold_name(experiment), "recipe": recipe, "methods": list(names)}
     about |= {"trained": _checksums(experiment, methods, shots, blind), "share": [workers.rank, workers.world]}
-    about |= {"protocol": protocol, "shots": shots, "tasks": tasks, "seed": seed}
+    about |= {"protocol": protocol, "shots": shots, "seed": seed}
     parts = workers.gather(examine(methods, source, share, supports, kept_results(about)))
     results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
     total = time.perf_counter() - start

@@ -64,8 +64,8 @@ def figures(result: Result) -> list[object]:
     return [metric.summary().model_dump() for metric in result.metrics.values()]
 
 
-def run(method: Method, source: EpisodeSource, kept: Kept | None) -> Result:
-    return examine([method], source, draw_tasks(source, "paired", 1, TASKS, seed=0), kept=kept)["nsf"]
+def run(method: Method, source: EpisodeSource, kept: Kept | None, tasks: int = TASKS) -> Result:
+    return examine([method], source, draw_tasks(source, "paired", 1, tasks, seed=0), kept=kept)["nsf"]
 
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(source: EpisodeSource, kept: Kept) -> None:
@@ -76,6 +76,18 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(source: EpisodeSourc
     assert second.learned == TASKS - 3
     assert figures(resumed) == figures(run(fusion(source), source, None))
     assert all(seconds > 0 for seconds in resumed.seconds.values())
+
+
+@pytest.mark.parametrize(("tasks", "left"), [(4, 1), (3, 0), (2, 2)])  # two tasks are fewer than the three known
+def test_fewer_tasks_can_be_asked_for_after_an_interruption(
+    source: EpisodeSource, kept: Kept, tasks: int, left: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(Pulled(fusion(source), at=4), source, kept)
+    second = Pulled(fusion(source), at=0)
+    resumed = run(second, source, kept, tasks)
+    assert second.learned == left
+    assert figures(resumed) == figures(run(fusion(source), source, None, tasks))
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,12 @@ class Kept:
     path: Path
     _written: float = field(default_factory=time.monotonic)
 
-    def restore(self, results: dict[str, Result]) -> int:
-        """Fill in what is known of the first tasks; how many they are, none if the file is torn."""
+    def restore(self, results: dict[str, Result], most: int) -> int:
+        """Fill in what is known of the first tasks; how many they are, none if the file is torn or knows too many.
+
+        Args:
+            most: tasks that are asked for.
+        """
         known = deepcopy(results)
         try:
             content = read_json(self.path)
@@ -39,6 +43,8 @@ class Kept:
             for name, result in known.items():
                 result.restore(content["results"][name])
         except (GfssError, KeyError, TypeError, ValueError, RuntimeError):
+            return 0
+        if done > most:
             return 0
         results.update(known)
         return done
@@ -70,7 +76,8 @@ def kept_results(about: Mapping[str, Any]) -> Kept:
     """Where the results of an evaluation are kept until it is complete.
 
     Args:
-        about: everything that they depend on but the program itself, as JSON.
+        about: everything that they depend on but the program itself and the number of tasks, as JSON: what was meant
+            for many tasks may be finished with fewer.
     """
     key = hashlib.sha256(json.dumps([about, program_hash()], sort_keys=True).encode()).hexdigest()[:20]
     return Kept(cache_folder("evaluations") / f"{key}.json")

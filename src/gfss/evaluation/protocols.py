@@ -69,7 +69,7 @@ def examine(
     fold, dataset = source.fold, source.dataset
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
     results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
-    done = kept.restore(results) if kept else 0
+    done = kept.restore(results, len(tasks)) if kept else 0
     copies = Copies(methods, len(tasks) - done)
 
     def work(drawn: Task) -> dict[str, Outcome]:

@@ -1,0 +1,193 @@
+"""Write the tables of README.md and docs/results.md from the records under results/: ``make results``.
+
+A table stands between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``; the text around them is written by hand.
+``tests/test_results_page.py`` computes every cell anew and asks that the pages are those of the records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from gfss.evaluation.paper import comparable_figure
+from gfss.evaluation.records import MetricName, Record, read_record
+from gfss.evaluation.summary import Figures, average
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+FOLDS = (0, 1, 2, 3)
+METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
+TASKS = 1000  # paired tasks per fold; the README marks cells with fewer
+
+SYSTEMS = {
+    "pcn": "**PCN** (our calibrator)",
+    "pixel": "learned per-pixel calibrator (`pixel`)",
+    "score+T": "score fusion with our calibrator (`score+T`)",
+    "acastle": "ACASTLE",
+    "capl": "CAPL",
+    "denet": "DENet",
+    "pfenet": "PFENet",
+    "bcm": "BCM",
+    "diam": "DIaM",
+    "nsf": "NSF",
+    "score": "score fusion",
+    "npf": "NPF",
+    "imprint": "imprinting",
+    "log-odds": "log-odds rule",
+    "background-share": "background-share rule",
+    "gated": "gated rule",
+}
+ABLATIONS = {
+    "pcn": "**PCN** (`pcn`)",
+    "score": "score fusion",
+    "score+T": "score fusion with our calibrator (`score+T`)",
+    "npf": "NPF",
+    "npf+T": "NPF with our calibrator (`npf+T`)",
+    "nsf": "NSF",
+    "acastle": "ACASTLE",
+    "acastle+T": "ACASTLE with our calibrator (`acastle+T`)",
+    "denet": "DENet",
+    "denet+T": "DENet with our calibrator (`denet+T`)",
+    "pfenet": "PFENet",
+    "pfenet+T": "PFENet with our calibrator (`pfenet+T`)",
+    "pcn-printed": "PCN as printed (`pcn-printed`)",
+    "linear-no-residual": "linear layer without residual (`linear-no-residual`)",
+    "linear": "linear layer (`linear`)",
+    "self-attention": "self-attention over classes (`self-attention`)",
+    "pixel": "learned per-pixel calibrator (`pixel`)",
+    "pcn-attention": "PCN with cross-covariance (`pcn-attention`)",
+    "pcn-layer2": "the same, layer 2 alone (`pcn-layer2`)",
+    "pcn-layer3": "the same, layer 3 alone (`pcn-layer3`)",
+    "pcn-layer4": "the same, layer 4 alone (`pcn-layer4`)",
+    "pcn-pooled": "the same, pyramid alone (`pcn-pooled`)",
+    "pcn-layer4-pooled": "the same, layer 4 and pyramid (`pcn-layer4-pooled`)",
+    "linear-probe": "linear probe",
+}
+PAPER_NAMES = {"pcn-printed": "pcn", "pcn-layer4-pooled": "layer4+high", "pcn-pooled": "high"}  # others: see _paper
+
+
+def systems(encoder: str, shots: int, protocol: str) -> list[tuple[str, ...]]:
+    """Every system on four folds, with the average and each fold."""
+    unit = "tasks" if protocol == "paired" else "draws"
+    head = ("", "base", "novel", "H", "fold 0", "fold 1", "fold 2", "fold 3", f"{unit} per fold")
+    head += ("paper's H",) if protocol == "paired" else ()
+    rows: list[tuple[float, tuple[str, ...]]] = []
+    for method, label in SYSTEMS.items():
+        records = _records(encoder, method, shots, protocol, FOLDS)
+        if len(records) < len(FOLDS):
+            continue
+        figures = _average(records)
+        cells = [_pair(figures, part) for part in ("base", "novel", "harmonic")]
+        cells += [_pair(_average([record]), "harmonic") for record in records]
+        paper = [_paper(records[0], None)] if protocol == "paired" else []
+        rows.append((_h(figures), (label + _mark(records), *cells, _counts(records), *paper)))
+    return [head, *_ranked(rows)]
+
+
+def one_fold(encoder: str, shots: int, methods: dict[str, str], order: bool = False) -> list[tuple[str, ...]]:
+    """Methods on fold 0 under the paired protocol."""
+    head = ("", "base", "novel", "H", "tasks", "paper's H")
+    rows: list[tuple[float, tuple[str, ...]]] = []
+    for method, label in methods.items():
+        for record in _records(encoder, method, shots, "paired", (0,)):
+            figures = _average([record])
+            cells = [_pair(figures, part) for part in ("base", "novel", "harmonic")]
+            row = (label + _mark([record]), *cells, f"{record.tasks:,}", _paper(record, 0))
+            rows.append((_h(figures), row))
+    return [head, *(_ranked(rows) if order else [row for _, row in rows])]
+
+
+def short(encoder: str) -> list[tuple[str, ...]]:
+    """The README's table: H of the compared systems, four folds, 1 and 5 shots."""
+    rows: list[tuple[float, tuple[str, ...]]] = []
+    for method, label in SYSTEMS.items():
+        found = {shots: _records(encoder, method, shots, "paired", FOLDS) for shots in (1, 5)}
+        if method in ("pixel", "score+T") or not all(len(records) == len(FOLDS) for records in found.values()):
+            continue
+        cells = [
+            _pair(_average(records), "harmonic") + (" *" if min(r.tasks for r in records) < TASKS else "")
+            for records in found.values()
+        ]
+        papers = [_paper(records[0], None) for records in found.values()]
+        rows.append((_h(_average(found[1])), (label, *cells, *papers)))
+    return [("", "1 shot", "5 shots", "paper, 1 shot", "paper, 5 shots"), *_ranked(rows)]
+
+
+TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
+    "short": lambda: short("lite0"),
+    "paired 1 shot": lambda: systems("lite0", 1, "paired"),
+    "paired 5 shots": lambda: systems("lite0", 5, "paired"),
+    "joint 1 shot": lambda: systems("lite0", 1, "joint"),
+    "joint 5 shots": lambda: systems("lite0", 5, "joint"),
+    "ablations": lambda: one_fold("lite0", 1, ABLATIONS),
+    "resnet50 1 shot": lambda: one_fold("resnet50", 1, SYSTEMS, order=True),
+    "resnet50 5 shots": lambda: one_fold("resnet50", 5, SYSTEMS, order=True),
+}
+
+
+def page(text: str) -> str:
+    """A page with its tables made anew."""
+    return re.sub(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", _fill, text, flags=re.DOTALL)
+
+
+def _fill(found: re.Match[str]) -> str:
+    head, *rows = TABLES[found[2]]()
+    lines = [head, ("---",) * len(head), *rows]
+    return found[1] + "".join(f"| {' | '.join(line)} |\n" for line in lines) + found[3]
+
+
+def _records(encoder: str, method: str, shots: int, protocol: str, folds: Iterable[int]) -> list[Record]:
+    name = f"{method}-{shots}shot-{protocol}-seed0.json"
+    paths = [ROOT / "results" / f"pascal-{encoder}" / f"fold{fold}" / name for fold in folds]
+    return [read_record(path) for path in paths if path.exists()]
+
+
+def _average(records: Sequence[Record]) -> dict[str, Figures]:
+    """Figures by metric; H is that of averaged base and novel figures."""
+    return {metric: average([r.figures[metric] for r in records], per_class=False) for metric in METRICS}
+
+
+def _pair(figures: dict[str, Figures], part: str) -> str:
+    """Per-image / accumulated."""
+    return " / ".join(f"{getattr(figures[metric], part):.1f}" for metric in METRICS)
+
+
+def _h(figures: dict[str, Figures]) -> float:
+    return figures["per-image"].harmonic or 0.0
+
+
+def _ranked(rows: list[tuple[float, tuple[str, ...]]]) -> list[tuple[str, ...]]:
+    """Best first."""
+    return [row for _, row in sorted(rows, key=lambda row: -row[0])]
+
+
+def _counts(records: Sequence[Record]) -> str:
+    counts = [f"{record.tasks:,}" for record in records]
+    return counts[0] if len(set(counts)) == 1 else ", ".join(counts)
+
+
+def _mark(records: Sequence[Record]) -> str:
+    """A dagger beside calibrators from before the present form, whose loss knew no overlap."""
+    trainings = [record.recipe.get("training", {}) for record in records]
+    return " †" if any("calibrator" in training and "overlap" not in training for training in trainings) else ""
+
+
+def _paper(record: Record, fold: int | None) -> str:
+    """H of the paper, per-image, of its own end-to-end ResNet-50; empty where it has none."""
+    method = PAPER_NAMES.get(record.method, record.method.removeprefix("pcn-").replace("+T", "+t"))
+    found = comparable_figure(
+        data=record.data,
+        method=method,
+        protocol="paired",
+        metric="per-image",
+        encoder=record.encoder,
+        shots=record.shots,
+        fold=fold,
+    )
+    return f"{found[0].harmonic:.2f}" if found and found[0].harmonic is not None else ""
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,106 @@
+"""The figures of PASCAL-5^i in README and docs/results.md are those of the records, computed here from plain JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/results.md")
+NAMES = {"imprinting": "imprint", "score fusion": "score", "pcn": "pcn"}
+FOLDS = ("fold 0", "fold 1", "fold 2", "fold 3")
+
+
+def tables() -> Iterator[tuple[str, list[list[str]]]]:
+    """Tables with their names, rows of cells without bold and footnote marks."""
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8").replace("**", "").replace(" †", "")
+        for name, block in re.findall(r"<!-- table: (.+?) -->\n(.*?)<!-- end -->", text, flags=re.DOTALL):
+            yield name, [[cell.strip() for cell in line.split("|")[1:-1]] for line in block.splitlines()]
+
+
+def method(label: str) -> str:
+    """The method of a row: the name in backticks, or the label itself."""
+    name = re.search(r"`(.+?)`", label)
+    plain = re.sub(r" \(.*| rule", "", label).lower()
+    return name[1] if name else NAMES.get(plain, plain.replace(" ", "-"))
+
+
+def meaning(table: str, column: str) -> tuple[int, tuple[int, ...], str] | None:
+    """Shots, folds and part of the figures that a column of a table shows, None for other columns."""
+    shots = re.search(r"(\d) shot", f"{table} {column}" if table == "short" else table)
+    all_folds = table.startswith(("short", "paired", "joint"))
+    folds = (int(column[-1]),) if column in FOLDS else (0, 1, 2, 3) if all_folds else (0,)
+    if column in ("base", "novel"):
+        part = column
+    elif column in ("H", *FOLDS) or re.fullmatch(r"\d shots?", column):
+        part = "H"
+    else:
+        return None
+    return int(shots[1]) if shots else 1, folds, part
+
+
+def records(table: str, name: str, shots: int, folds: tuple[int, ...]) -> list[dict[str, Any]]:
+    encoder = "resnet50" if table.startswith("resnet50") else "lite0"
+    protocol = "joint" if table.startswith("joint") else "paired"
+    folder = ROOT / "results" / f"pascal-{encoder}"
+    return [json.loads((folder / f"fold{f}" / f"{name}-{shots}shot-{protocol}-seed0.json").read_text()) for f in folds]
+
+
+def figure(found: list[dict[str, Any]], metric: str, part: str) -> float:
+    base, novel = (sum(r["figures"][metric][p] for r in found) / len(found) for p in ("base", "novel"))
+    harmonic = 2 * base * novel / (base + novel) if base + novel else 0
+    return {"base": base, "novel": novel, "H": harmonic}[part]
+
+
+def cases() -> Iterator[tuple[str, str, str, str]]:
+    for table, (head, _, *rows) in tables():
+        for row in rows:
+            for column, cell in zip(head[1:], row[1:], strict=True):
+                yield table, row[0], column, cell
+
+
+@pytest.mark.parametrize(("table", "label", "column", "cell"), [c for c in cases() if meaning(c[0], c[2])])
+def test_cell(table: str, label: str, column: str, cell: str) -> None:
+    what = meaning(table, column)
+    assert what
+    shots, folds, part = what
+    found = records(table, method(label), shots, folds)
+    assert cell.removesuffix(" *") == " / ".join(f"{figure(found, m, part):.1f}" for m in ("per-image", "accumulated"))
+    if table == "short":
+        assert cell.endswith("*") == any(record["tasks"] < 1000 for record in found)
+
+
+@pytest.mark.parametrize(("table", "label", "column", "cell"), [c for c in cases() if re.match("tasks|draws", c[2])])
+def test_number_of_tasks(table: str, label: str, column: str, cell: str) -> None:
+    folds = (0, 1, 2, 3) if "per fold" in column else (0,)
+    shots = 5 if "5 shots" in table else 1
+    expected = [record["tasks"] for record in records(table, method(label), shots, folds)]
+    given = [int(number.replace(",", "")) for number in cell.split(", ")]
+    assert given == (expected[:1] if len(set(expected)) == 1 else expected)
+
+
+def test_tables_are_found() -> None:
+    assert len(list(cases())) > 400
+    assert {name for name, _ in tables()} >= {"short", "paired 1 shot", "paired 5 shots", "joint 1 shot", "ablations"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_are_up_to_date(page: str) -> None:
+    make = runpy.run_path(str(ROOT / "docs" / "results.py"))["page"]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert make(text) == text, "run: make results"
+
+
+def test_best_first() -> None:
+    for table, (head, _, *rows) in tables():
+        if table != "ablations":
+            column = head.index("1 shot" if table == "short" else "H")
+            values = [float(row[column].split(" / ")[0]) for row in rows]
+            assert values == sorted(values, reverse=True)
