@@ -23,7 +23,6 @@ TASKS = 1000  # paired tasks per fold; the README marks cells with fewer
 SYSTEMS = {
     "pcn": "**PCN** (our calibrator)",
     "pixel": "learned per-pixel calibrator (`pixel`)",
-    "score+T": "score fusion with our calibrator (`score+T`)",
     "acastle": "ACASTLE",
     "capl": "CAPL",
     "denet": "DENet",
@@ -103,7 +102,7 @@ def short(encoder: str) -> list[tuple[str, ...]]:
     rows: list[tuple[float, tuple[str, ...]]] = []
     for method, label in SYSTEMS.items():
         found = {shots: _records(encoder, method, shots, "paired", FOLDS) for shots in (1, 5)}
-        if method in ("pixel", "score+T") or not all(len(records) == len(FOLDS) for records in found.values()):
+        if method == "pixel" or not all(len(records) == len(FOLDS) for records in found.values()):
             continue
         cells = [
             _pair(_average(records), "harmonic") + (" *" if min(r.tasks for r in records) < TASKS else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,8 @@ def test_teach_segment_classes_forget(
     assert main(["rename", str(model), "box", "crate"]) == 0
     assert main(["forget", str(model), "crate"]) == 0
     assert gfss.load(model).classes == gfss.load(base).classes
+    assert teach(base, shots, "-o", str(model)) == 0  # nothing is lost: the same again is fine
+    assert main(["forget", str(model), "box"]) == 0
     query = shots / "query" / "yard.png"
     assert (gfss.load(model).segment(query).scores == gfss.load(base).segment(query).scores).all()
 
@@ -172,7 +175,11 @@ def test_every_wrong_input_is_one_sentence(
         (["teach", str(taught), "--name", "box", "--images", image, "--masks", mask], "'box' is taken"),
         (["forget", str(taught), "bx"], "did you mean 'box'?"),
         (["rename", str(taught), "box", "dog"], "'dog' is taken by a base class"),
-        (["segment", str(taught), str(tmp_path / "broken.png"), "-o", str(tmp_path)], "not a readable picture"),
+        (["segment", str(taught), str(tmp_path / "broken.png"), "-o", str(tmp_path / "o")], "not a readable picture"),
+        (["segment", str(taught), image, "-o", str(shots / "images")], "would lie among the pictures"),
+        (["teach", str(base), "--name", "thing", "--images", image, "--masks", mask, "-o", str(taught)], "taught box"),
+        ([*new, image, "--masks", mask, "-o", str(tmp_path / "file")], "something else than a model"),
+        ([*new[:4], "--name", "g", "--images", image, "--masks", mask], "show one class, but 2 names were given"),
         (["segment", str(taught), str(tmp_path / "none"), "-o", str(tmp_path)], "leads to no picture"),
         (["segment", str(taught), image, "-o", str(tmp_path / "file" / "out")], "cannot create the folder"),
         (["segment", str(tmp_path / "none.onnx"), image, "-o", str(tmp_path)], "does not exist"),
@@ -181,6 +188,69 @@ def test_every_wrong_input_is_one_sentence(
     ]
     for arguments, part in cases:
         assert part in failure(capsys, arguments), arguments
+
+
+def test_masks_of_other_classes_do_not_share_a_folder(
+    base: Path, taught: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    segment = ["segment", str(taught), str(shots / "query"), "-o", str(tmp_path)]
+    (tmp_path / "classes.txt").write_text("forklift\npallet\n")
+    assert "'forklift' where it has" in failure(capsys, segment)
+    assert [path.name for path in tmp_path.iterdir()] == ["classes.txt"]
+    (tmp_path / "classes.txt").unlink()
+    assert main(["segment", str(base), str(shots / "query"), "-o", str(tmp_path)]) == 0
+    assert main(segment) == 0  # one class more, the others as before
+
+
+def test_a_bad_picture_does_not_stop_the_others(
+    taught: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pictures = tmp_path / "pictures"
+    for name in "ac":
+        files.png(pictures / f"{name}.png", make.labelled(ord(name))[0])
+    (pictures / "b.png").write_bytes((pictures / "a.png").read_bytes()[:100])
+    sentence = failure(capsys, ["segment", str(taught), str(pictures), "-o", str(tmp_path / "out")])
+    assert "1 of 3 pictures were left out, the others are done" in sentence
+    assert {"a.png", "c.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert main(["suggest", str(taught), str(pictures)]) == 0
+    heard = capsys.readouterr()
+    assert len(heard.out.splitlines()) == 3
+    assert "left out: " in heard.err
+
+
+def test_empty_masks_are_named(base: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files.png(tmp_path / "masks" / "shot1.png", make.labelled(1)[1] * np.uint8(255))
+    files.png(tmp_path / "masks" / "shot2.png", make.labelled(2)[1] * np.uint8(0))
+    images = ["--name", "box", "--images", str(shots / "images")]
+    assert main(["teach", str(base), *images, *_masks(tmp_path), "-o", str(tmp_path / "m")]) == 0
+    assert "note: 1 of 2 masks are empty and teach nothing: shot2.png" in capsys.readouterr().err
+
+
+def test_a_name_that_is_no_text(base: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / os.fsdecode(b"caf\xe9.png")
+    picture.write_bytes((shots / "images" / "shot1.png").read_bytes())
+    arguments = ["--name", "box", "--images", str(picture), "--masks", str(shots / "masks" / "shot1.png")]
+    assert main(["teach", str(base), *arguments, "-o", str(tmp_path / "m"), "--report", str(tmp_path / "r.html")]) == 0
+    assert main(["classes", str(tmp_path / "m")]) == 0
+    assert "(taught from 1: caf?.png)" in capsys.readouterr().out
+
+
+def test_images_that_were_kept_stay(base: Path, shots: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m"
+    one = [
+        "--name",
+        "box",
+        "--images",
+        str(shots / "images" / "shot1.png"),
+        "--masks",
+        str(shots / "masks" / "shot1.png"),
+    ]
+    two = [word.replace("shot1", "shot2") for word in one]
+    assert main(["teach", str(base), *one, "--keep-images", "-o", str(model)]) == 0
+    assert main(["teach", str(model), *two, "--add"]) == 0
+    assert main(["rename", str(model), "box", "crate"]) == 0
+    (crate,) = gfss.load(model).taught
+    assert [example.image is not None for example in crate.examples] == [True, False]
 
 
 def test_encoder_weights_that_do_not_match_are_refused(

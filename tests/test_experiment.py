@@ -57,6 +57,18 @@ def test_unknown_novel_class(experiment: Experiment) -> None:
         _ = Experiment(experiment.data, novel=("gren",)).classes
 
 
+def test_some_class_must_be_known(experiment: Experiment) -> None:
+    everything = tuple(experiment.val_set.classes)
+    with pytest.raises(GfssError, match="all 8 classes are novel"):
+        _ = Experiment(experiment.data, novel=everything).classes
+
+
+def test_the_command_names_the_novel_classes(experiment: Experiment) -> None:
+    named = Experiment(experiment.data, novel=("cyan", "red"), runs=experiment.runs)
+    with pytest.raises(GfssError, match=r"--novel cyan,red --encoder \w+ --runs "):
+        named.method("nsf", 1)
+
+
 def test_a_missing_base_model_is_answered_with_the_command(experiment: Experiment) -> None:
     with pytest.raises(GfssError, match=r"there is no base model in .* train it first: gfss train base --data"):
         experiment.method("nsf", 1)

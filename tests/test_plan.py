@@ -106,6 +106,11 @@ def test_records_of_other_settings_are_outdated(data: Path, finished: Path) -> N
     assert [step.methods for step in more_tasks.todo] == [("nsf", "pcn")]
 
 
+def test_records_of_more_tasks_stay(data: Path, finished: Path) -> None:
+    fewer_tasks = plan_in(finished, make_recipe(tiny_content(data, protocols={"paired": 1})))
+    assert not fewer_tasks.todo
+
+
 def test_models_of_other_settings_are_refused(data: Path, finished: Path) -> None:
     content = tiny_content(data, protocols={"paired": 3})
     content["episodic"]["iterations"] = 9

@@ -82,6 +82,15 @@ def test_other_protocols_metrics_and_encoders_do_not_enter() -> None:
     assert row(joint, "nsf")["H"] == "48.00"
 
 
+def test_figures_of_the_paper_say_how_they_were_measured_where_the_table_differs() -> None:
+    paired = [line[0] for line in make_tables("table1", [], "lite0")[0].rows]
+    joint = [line[0] for line in make_tables("table1", [], "lite0", "joint", "accumulated")[0].rows]
+    assert "pcn, paper (resnet50)" in paired
+    assert "pcn, paper (resnet50, paired, per-image)" in joint
+    assert "capl, paper (joint, accumulated, background in base)" in paired
+    assert "capl, paper (background in base)" in joint
+
+
 def test_of_several_recipes_the_one_with_most_records_is_shown() -> None:
     few = fake_record("nsf", 10, recipe={"size": 100}, tasks=2000)
     many = [fake_record("nsf", 60, recipe={"size": 417}, seed=seed) for seed in range(2)]

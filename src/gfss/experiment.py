@@ -128,9 +128,10 @@ class Experiment:
         """The trained base model."""
         expected = tuple(self.val_set.classes[c - 1] for c in self.classes.base)
         if not has_checkpoint(self.base_folder, "base"):
+            which = f"--novel {','.join(self.novel)}" if self.novel else f"--fold {self.fold}"
             raise GfssError(
                 f"there is no base model in {self.base_folder}; train it first: "
-                f"gfss train base --data {self.data} --fold {self.fold} --encoder {self.encoder}"
+                f"gfss train base --data {self.data} {which} --encoder {self.encoder} --runs {self.runs}"
             )
         model = load_base(self.base_folder, weights=self.weights)
         if model.card.classes != expected:

@@ -30,6 +30,16 @@ def make_folder(folder: Path) -> None:
         raise GfssError(f"cannot create the folder {folder}: {error.strerror}") from None
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Raise if nothing can be written to a folder, which is made if it is not there: better before long work."""
+    make_folder(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise GfssError(f"cannot write to {folder}: {error.strerror}") from None
+
+
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path``; on success it takes its place, on failure nothing changes."""

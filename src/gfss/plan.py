@@ -177,13 +177,16 @@ class Plan:
         )
 
     def _has_record(self, path: Path, method: str, shots: int, tasks: int) -> bool:
-        """Whether a record is there that this recipe would write again; one of other settings is outdated."""
+        """Whether a record is there that this recipe would write again, or one of more tasks.
+
+        One of other settings is outdated; one of more tasks is worth more and stays.
+        """
         if not path.exists():
             return False
         record: Record = read_record(path)
         wanted = self.recipe.settings(method, shots)
         made = differences(record.recipe.get("training", {}), wanted.pop("training", {}), complete=True)
-        return record.tasks == tasks and not made and not differences(record.recipe, wanted)
+        return record.tasks >= tasks and not made and not differences(record.recipe, wanted)
 
 
 def differences(

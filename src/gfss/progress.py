@@ -17,6 +17,11 @@ LINE_SECONDS = 60  # between two lines in a log file; what is done sooner says n
 console = Console(stderr=True)
 
 
+def note(text: str) -> None:
+    """Say something worth knowing without stopping; goes to where errors go."""
+    console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
+
+
 class Bar:
     """A progress bar that can show a few figures beside it (loss, learning rate ...).
 

@@ -131,7 +131,7 @@ def make_tables(
         for row in wanted.rows:
             cell = _cell([r for r in chosen if r.method == row.method and r.fold in wanted.folds], metric)
             rows.append(_our_row(wanted, row, cell))
-            if paper := _paper_row(wanted, row, encoder, shots):
+            if paper := _paper_row(wanted, row, encoder, shots, (protocol, metric)):
                 rows.append(paper)
         tables.append(Table(title, header, rows))
     return tables
@@ -223,8 +223,12 @@ def _our_row(wanted: Target, row: Row, cell: Cell | None) -> tuple[str, ...]:
     return (row.method, *singles, *numbers, str(len(found)), cell.tasks, str(min(map(len, found.values()))))
 
 
-def _paper_row(wanted: Target, row: Row, encoder: str, shots: int) -> tuple[str, ...] | None:
-    """The paper's numbers; encoders that it does not use are set beside its ResNet-50."""
+def _paper_row(wanted: Target, row: Row, encoder: str, shots: int, shown: tuple[str, str]) -> tuple[str, ...] | None:
+    """The paper's numbers; encoders that it does not use are set beside its ResNet-50.
+
+    Args:
+        shown: protocol and metric of the table; a row that was measured otherwise says so.
+    """
     theirs = "resnet101" if "101" in encoder else "resnet50"
     if not row.paper:
         return None
@@ -238,7 +242,11 @@ def _paper_row(wanted: Target, row: Row, encoder: str, shots: int) -> tuple[str,
         singles += [_number(single.base), _number(single.novel)]
     numbers = (_number(value) for value in (figure.base, figure.novel, figure.miou, figure.harmonic))
     # the paper quotes CAPL's own publication: joint protocol, accumulated IoU, background in base
-    name = f"{row.method}, paper" + (" (other protocol)" if row.paper == "capl" else f" ({theirs})")
+    quoted = row.paper == "capl"
+    measured = ("joint", "accumulated") if quoted else ("paired", "per-image")
+    words = ([] if quoted else [theirs]) + ([] if measured == shown else [*measured])
+    words += ["background in base"] if quoted else []
+    name = f"{row.method}, paper ({', '.join(words)})"
     return (name, *singles, *numbers, NOTHING, "1,000" if row.paper != "capl" else NOTHING, NOTHING)
 
 

@@ -166,7 +166,8 @@ class Segmenter:
         """Write the model folder; an older model in its place is replaced in one step.
 
         Args:
-            keep_images: store the (downsized) support images too, not only their features.
+            keep_images: store the (downsized) support images too, not only their features; those that the model was
+                loaded with stay in any case.
         """
         parts, about = network_parts(self.network, self.half)
         support, listing = taught_parts(self.taught, self.knowledge, keep_images)

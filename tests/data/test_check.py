@@ -73,6 +73,16 @@ def test_binary_masks_taken_for_void_are_pointed_out(tmp_path: Path) -> None:
     assert "1 image(s) show no class at all" in train.remarks
 
 
+def test_binary_masks_need_no_name_to_be_looked_at(tmp_path: Path) -> None:
+    for name in "ab":
+        photo(tmp_path / "images" / f"{name}.jpg")
+        png(tmp_path / "masks" / f"{name}.png", boxes(255))
+    (found,) = check(str(tmp_path))
+    assert (found.format, found.images, found.problems) == ("binary masks", 2, {})
+    assert found.rows[0].images == 2
+    assert "gfss teach gives it a name" in found.remarks[0]
+
+
 def test_scenes_are_good(scenes_root: Path) -> None:
     findings = check(str(scenes_root))
     assert [finding.problems for finding in findings] == [{}, {}]

@@ -32,6 +32,12 @@ def test_reading(small: Dataset) -> None:
     np.testing.assert_array_equal(small.mask(1), boxes(2, 255))
 
 
+def test_a_mask_of_another_size_than_its_image_is_refused(small: Dataset) -> None:
+    png(small.masks[1], boxes(2, size=(24, 16)))
+    with pytest.raises(GfssError, match=r"b\.png is 16 x 24 but its image b\.jpg is 32 x 24"):
+        _ = small.members
+
+
 def test_areas_count_every_value(small: Dataset) -> None:
     assert small.areas.shape == (3, 256)
     assert (small.areas.sum(axis=1) == 24 * 32).all()

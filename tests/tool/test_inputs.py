@@ -76,7 +76,7 @@ def test_masks_of_one_value_in_all_usual_forms_agree() -> None:
         ([COLOUR, COLOUR], [GREY * 0], "2 image.s. and 1 mask.s. were given"),
         ([], [], "no image was given"),
         ([COLOUR], [np.zeros((9, 4), dtype=np.uint8)], "is 4 x 9 but the image is 4 x 3"),
-        ([COLOUR], [GREY], "has the values 1 and 2 beside 0"),
+        ([COLOUR], [GREY], "the mask of image 1 is no mask of one class: values 1 and 2"),
         ([COLOUR], [np.zeros((3, 4, 3))], r"no \(height, width\) array"),
         ([COLOUR], "masks", "give paths instead of arrays"),
         (["nowhere.jpg"], [GREY], "nowhere.jpg does not exist"),

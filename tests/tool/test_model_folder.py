@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -121,8 +122,53 @@ def test_a_full_disk_and_a_forbidden_folder_are_one_sentence(folder: Path, monke
     assert read_model(folder)[1]["seed"] == 3
 
 
-def test_a_folder_with_other_things_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "photo.jpg").write_text("x")
+@pytest.mark.parametrize(("name", "text"), [("photo.jpg", "x"), ("model.json", '{"format": "layers-model"}')])
+def test_a_folder_with_other_things_is_not_replaced(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
     with pytest.raises(GfssError, match="something else than a model"):
         write_model(tmp_path, PARTS, ABOUT, "card")
-    assert (tmp_path / "photo.jpg").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("damage", ["", '{"format": "gfss model 99"}'])
+def test_a_damaged_or_older_model_can_be_replaced(folder: Path, damage: str) -> None:
+    (folder / "model.json").write_text(damage)
+    write_model(folder, PARTS, ABOUT, "card")
+    assert read_model(folder)[1]["seed"] == 3
+
+
+def test_what_lies_beside_the_model_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "report.html").write_text("mine")
+    (folder / "out").mkdir()
+    (folder / "out" / "a.png").write_text("mine too")
+    write_model(folder, PARTS, {**ABOUT, "seed": 4}, "new")
+    with monkeypatch.context() as patch:  # the power goes before they are moved over
+        patch.setattr(model_folder.os, "rename", _rename_twice())
+        with pytest.raises(KeyboardInterrupt):
+            write_model(folder, PARTS, {**ABOUT, "seed": 5}, "newer")
+    assert read_model(folder)[1]["seed"] == 5
+    assert (folder / "report.html").read_text() == "mine"
+    assert (folder / "out" / "a.png").read_text() == "mine too"
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def _rename_twice() -> Callable[[Path, Path], None]:
+    """A rename that works for the two folders and then no more."""
+    rename, calls = os.rename, []
+
+    def limited(source: Path, target: Path) -> None:
+        calls.append(target)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    return limited
+
+
+def test_a_link_stays_a_link(folder: Path) -> None:
+    link = folder.with_name("link")
+    link.symlink_to(folder.name)
+    write_model(link, PARTS, {**ABOUT, "seed": 4}, "new")
+    assert link.is_symlink()
+    assert read_model(folder)[1]["seed"] == read_model(link)[1]["seed"] == 4
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["link", "model"]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gfss.data import open_dataset
@@ -95,7 +96,7 @@ def _report_prepared(out: Path, name: str, remarks: list[str]) -> None:
 
 
 def _print(console: Console, finding: Finding) -> None:
-    console.print(f"[bold]{finding.title}[/bold]", highlight=False)
+    console.print(finding.title, style="bold", markup=False, highlight=False)
     if finding.format:
         console.print(f"{finding.images} images with {finding.format}, {len(finding.rows)} classes.")
         console.print(_table(finding))
@@ -116,5 +117,5 @@ def _table(finding: Finding) -> Table:
     for title in ("images", "large enough", "mean share of image"):
         table.add_column(title, justify="right")
     for row in finding.rows:
-        table.add_row(row.name, str(row.images), str(row.usable), f"{row.share:.1%}")
+        table.add_row(escape(row.name), str(row.images), str(row.usable), f"{row.share:.1%}")
     return table

@@ -45,6 +45,8 @@ def evaluate(
     from gfss.evaluation.protocols import ProtocolName
     from gfss.evaluation.records import write_record
     from gfss.examination import evaluate_stage, record_path
+    from gfss.files import refuse_unwritable
+    from gfss.methods import refuse_unknown_method
     from gfss.training.parallel import is_first
 
     if protocol not in ("paired", "joint"):
@@ -56,6 +58,10 @@ def evaluate(
     names = [name.strip() for name in method.split(",") if name.strip()]
     if not names:
         raise GfssError("no method is named; give one or several, as in --method nsf,pcn")
+    for name in names:
+        refuse_unknown_method(name)
+    if out:
+        refuse_unwritable(out.parent if out.suffix == ".json" else out)
     if out and len(names) > 1 and out.suffix == ".json":
         raise GfssError(f"{out} can hold one record only, but {len(names)} methods are named; give a folder")
     count = tasks or (1000 if protocol == "paired" else 5)

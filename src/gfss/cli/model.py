@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +20,9 @@ Model = Annotated[str, typer.Argument(help="Embedded model or folder of a model.
 Out = Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the new model; MODEL itself if left out.")]
 Validation = Annotated[Path | None, typer.Option(help="Labelled images on which known classes are checked too.")]
 Guard = Annotated[float, typer.Option(help="Points of IoU that a known class may lose.")]
-Page = Annotated[Path | None, typer.Option("--report", help="Write the report as an HTML page with pictures.")]
+Page = Annotated[
+    Path | None, typer.Option("--report", help="Write the report as an HTML page with pictures, one per class.")
+]
 
 
 @app.command("teach")
@@ -46,16 +49,19 @@ def teach(
     Example: gfss teach voc20-lite0 --name forklift --images photos --masks masks -o yard-model
     """
     from gfss.segmenter import load
+    from gfss.tool.inputs import shows_one_class
 
-    target = _target(model, out)
+    target = _target(model, out, name)
     o.use_threads(threads)
     if label and len(name) > 1:
         raise GfssError("--label goes with one --name; teach classes with other names in the label file one by one")
+    if len(name) > 1 and shows_one_class(images, masks):
+        raise GfssError(f"the masks in {masks} show one class, but {len(name)} names were given; teach one by one")
     segmenter = load(model, encoder_weights=encoder_weights)
-    for one in name:
+    for number, one in enumerate(name, start=1):
         segmenter.teach(one, images, masks, add=add, label=label)
         report = segmenter.report(validation)
-        _show(report, guard, page)
+        _show(report, guard, page.with_stem(f"{page.stem}-{number}") if page and len(name) > 1 else page)
         losses = report.losses(guard)
         if strict and losses:
             raise GfssError(f"{model} stays as it was, nothing is written: " + "; ".join(x.sentence() for x in losses))
@@ -76,22 +82,16 @@ def segment(
     threads: o.Threads = 0,
 ) -> None:
     """Write a mask for every image: an index PNG of its size; classes.txt names the values."""
-    from gfss.files import write_atomically
-    from gfss.progress import track
     from gfss.segmenter import load
-    from gfss.tool.inputs import find_images, output_names
+    from gfss.tool.batch import segment_files
+    from gfss.tool.inputs import find_images
     from gfss.tool.onnx_model import OnnxModel
 
     o.use_threads(threads)
     network = OnnxModel(model) if model.endswith(".onnx") else load(model, encoder_weights=encoder_weights)
     paths = find_images(images)
-    with write_atomically(out / "classes.txt") as file:
-        file.write(("\n".join(network.classes[1:]) + "\n").encode())
-    for path, stem in track(zip(paths, output_names(paths), strict=True), "segmenting", total=len(paths)):
-        result = network.segment(path, novel_bias=novel_bias, tile=tile)
-        written = result.save(out / f"{stem}.png", overlay=overlay, scores=scores)
-        found = ", ".join(f"{name} {share:.1%}" for name, share in result.found.items()) or "only background"
-        typer.echo(f"{written[0]}: {found}")
+    for line in segment_files(network, paths, out, novel_bias=novel_bias, tile=tile, overlay=overlay, scores=scores):
+        typer.echo(line)
 
 
 @app.command("classes")
@@ -116,7 +116,7 @@ def forget(
     target = _target(model, out)
     segmenter = load(model, encoder_weights=encoder_weights)
     segmenter.forget(name)
-    segmenter.save(target, keep_images=True)
+    segmenter.save(target)
     typer.echo(f"{target} no longer knows '{name}'")
 
 
@@ -131,10 +131,10 @@ def rename(
     """Give a taught class another name."""
     from gfss.segmenter import load
 
-    target = _target(model, out)
+    target = _target(model, out, [new])
     segmenter = load(model, encoder_weights=encoder_weights)
     segmenter.rename(name, new)
-    segmenter.save(target, keep_images=True)
+    segmenter.save(target)
     typer.echo(f"{target} calls '{name}' now '{new}'")
 
 
@@ -196,16 +196,29 @@ def export(
     typer.echo(f"wrote {out}")
 
 
-def _target(model: str, out: Path | None) -> Path:
-    """Where a changed model goes; embedded models and trained folders are not changed in place."""
-    from gfss.tool.model_folder import is_model
+def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
+    """Where a changed model goes; embedded models and trained folders are not changed in place.
+
+    Args:
+        new: class names that the changed model has beside those of ``model``.
+    """
+    from gfss.tool.model_folder import is_model, refuse_foreign, taught_names
     from gfss.tool.sources import find_model, is_embedded
 
-    if out is not None:
-        return out
-    if is_embedded(model) or not is_model(find_model(model)):
-        raise GfssError(f"{model} is not changed in place; say where the new model goes with -o FOLDER")
-    return Path(model)
+    source = find_model(model)
+    if out is None:
+        if is_embedded(model) or not is_model(source):
+            raise GfssError(f"{model} is not changed in place; say where the new model goes with -o FOLDER")
+        return Path(model)
+    refuse_foreign(out)
+    if out.resolve() != source.resolve():
+        lost = set(taught_names(out)) - {*taught_names(source), *new}
+        if lost:
+            raise GfssError(
+                f"the model in {out} was taught {', '.join(sorted(lost))}, which would be lost; teach that model, as "
+                f"in 'gfss teach {out} ...', or name another folder"
+            )
+    return out
 
 
 def _show(report: Report, guard: float, page: Path | None) -> None:

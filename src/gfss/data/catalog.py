@@ -90,4 +90,6 @@ def fold_of_names(classes: Sequence[str], novel: Sequence[str]) -> Fold:
         if name not in classes:
             raise unknown("class", name, classes)
     ids = tuple(classes.index(name) + 1 for name in novel)
+    if len(set(ids)) == len(classes):
+        raise GfssError(f"all {len(classes)} classes are novel; leave at least one that the model knows")
     return Fold(tuple(i for i in range(1, len(classes) + 1) if i not in ids), ids)

@@ -14,10 +14,13 @@ from gfss.data.dataset import REFERENCE_SIDE, least_area
 from gfss.data.folder import data_root
 from gfss.data.inspection import Inspection, as_labels, inspect
 from gfss.data.labels import Labels, read_labels
+from gfss.data.labels.png import BINARY
 from gfss.data.own import is_plain
 from gfss.errors import GfssError
 
 NOT_OPENED = "data that cannot be opened"
+UNNAMED = "(no name)"  # what binary masks show
+NO_NAMES = "binary masks do not say what they show; gfss teach gives it a name (--name NAME)"
 FEW = 5  # shots that few-shot tasks usually go up to
 
 
@@ -71,7 +74,7 @@ def check(data: str, root: Path | None = None) -> list[Finding]:
         root: folder of a named data set.
     """
     if data not in NAMES and not is_plain(own_path(data, root)):
-        return [_finding(Path(data).name, lambda: (read_labels(Path(data)), REFERENCE_SIDE))]
+        return [_finding(Path(data).name, lambda: (read_labels(Path(data), class_name=UNNAMED), REFERENCE_SIDE))]
     if data in ("pascal", "coco"):
         data_root(data, root)
 
@@ -98,7 +101,7 @@ def _finding(title: str, opened: Callable[[], tuple[Labels, int | None]]) -> Fin
         background=float(found.counts[:, BACKGROUND].sum() / pixels),
         void=float(found.counts[:, VOID].sum() / pixels),
         problems=found.problems,
-        remarks=_remarks(rows, found),
+        remarks=([NO_NAMES] if labels.format == BINARY else []) + _remarks(rows, found),
     )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gfss.data.catalog import VOID
-from gfss.data.pictures import read_image, read_mask
+from gfss.data.pictures import image_size, read_image, read_mask
 from gfss.errors import GfssError
 from gfss.files import cache_folder, write_atomically
 from gfss.progress import track
@@ -86,6 +86,7 @@ class Dataset:
 
         def row(i: int) -> np.ndarray:
             mask = self.mask(i)
+            refuse_other_size(mask, self.masks[i], self.images[i], image_size(self.images[i]))
             return np.append(pixel_counts(mask), mask.shape).astype(np.int32)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -126,6 +127,15 @@ def least_area(sizes: np.ndarray, reference_side: int | None) -> np.ndarray:
 def pixel_counts(mask: np.ndarray) -> np.ndarray:
     """How many pixels have each of the 256 values, (256,)."""
     return np.bincount(mask.ravel(), minlength=256)
+
+
+def refuse_other_size(mask: np.ndarray, file: Path, image: Path, size: tuple[int, int]) -> None:
+    """Raise if a mask and its picture differ in size (height, width)."""
+    if mask.shape != size:
+        raise GfssError(
+            f"{file} is {mask.shape[1]} x {mask.shape[0]} but its image {image.name} is {size[1]} x {size[0]}; "
+            "they must have one size"
+        )
 
 
 def refuse_unknown_values(counts: np.ndarray, file: Path, classes: int) -> None:

@@ -10,9 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from gfss.data.dataset import Dataset, pixel_counts, refuse_unknown_values
+from gfss.data.dataset import Dataset, pixel_counts, refuse_other_size, refuse_unknown_values
 from gfss.data.labels import Labels
-from gfss.data.labels.base import refuse_other_size
 from gfss.data.labels.png import INDEX
 from gfss.data.pictures import image_size, read_image
 from gfss.errors import GfssError

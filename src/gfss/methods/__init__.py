@@ -99,15 +99,21 @@ def training_shots(method: str, shots: int) -> int:
     return 1 if method in LEARNED else shots
 
 
+def refuse_unknown_method(name: str) -> None:
+    """Raise if there is no method of this name."""
+    builders = UNTRAINED | TRAINED
+    if name.removesuffix("+T") not in builders:
+        raise unknown("method", name, [*builders, "NAME+T"])
+
+
 def build_method(name: str, context: Context) -> Method:
     """A method by name; ``NAME+T`` puts a calibrator on any other method.
 
     Methods with a module come untrained.
     """
+    refuse_unknown_method(name)
     builders = UNTRAINED | TRAINED
     if name in builders:
         return builders[name](context)
-    inner = name.removesuffix("+T")
-    if inner != name and inner in builders:
-        return Calibrated(build_method(inner, context), Calibrator(PRESETS["default"], context.map_size), name)
-    raise unknown("method", name, [*builders, "NAME+T"])
+    inner = build_method(name.removesuffix("+T"), context)
+    return Calibrated(inner, Calibrator(PRESETS["default"], context.map_size), name)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.inspection import as_labels
 from gfss.data.labels import read_labels
 from gfss.data.own import read_own
 from gfss.data.pictures import read_image
@@ -16,6 +17,7 @@ from gfss.data.transforms import square_image, square_label
 from gfss.errors import GfssError
 from gfss.progress import track
 from gfss.tool.compare import Case
+from gfss.tool.inputs import readable_name
 from gfss.tool.network import Network
 from gfss.tool.support import Example, TaughtClass
 
@@ -47,7 +49,7 @@ class Validation:
         for i, path in track(enumerate(self.images), "validating", total=len(self.images)):
             square = square_image(read_image(path), network.size)
             truth = table[square_label(self.masks(i), network.size)]
-            yield Case(path.name, network.features(network.levels(square)), truth, image=square)
+            yield Case(readable_name(path), network.features(network.levels(square)), truth, image=square)
 
 
 def read_validation(folder: str | Path, names: Sequence[str], taught: str | None) -> Validation:
@@ -59,11 +61,10 @@ def read_validation(folder: str | Path, names: Sequence[str], taught: str | None
     """
     source = Path(folder)
     if (source / "val.txt").exists():
-        data = read_own(source, "val")
-        validation = Validation(data.images, data.mask, data.classes)
+        labels = as_labels(read_own(source, "val"))
     else:
         labels = read_labels(source, class_name=taught)
-        validation = Validation(labels.images, labels.mask, labels.classes)
+    validation = Validation(labels.images, labels.mask, labels.classes)
     if not set(validation.classes) & set(names):
         raise GfssError(
             f"{folder} labels {', '.join(validation.classes[:5])}, none of which the model knows; "
@@ -73,7 +74,10 @@ def read_validation(folder: str | Path, names: Sequence[str], taught: str | None
 
 
 def support_cases(network: Network, taught: Sequence[TaughtClass], names: Sequence[str]) -> Iterator[Case]:
-    """Every support image once: labelled pixels are true, the others are assumed to be what the model said before."""
+    """Every support image once: labelled pixels are true, the others are assumed to be what the model said before.
+
+    What an image was labelled for is known not to be at these others.
+    """
     groups: dict[str, list[tuple[int, Example]]] = {}
     for one in taught:
         for example in one.examples:
@@ -83,4 +87,5 @@ def support_cases(network: Network, taught: Sequence[TaughtClass], names: Sequen
         truth = np.where(first.labels == VOID, VOID, BACKGROUND).astype(np.uint8)
         for label, example in group:
             truth[example.labels == 1] = label
-        yield Case(first.id, network.features(first.levels), truth, truth == BACKGROUND, first.image)
+        denied = tuple(label for label, _ in group)
+        yield Case(first.id, network.features(first.levels), truth, truth == BACKGROUND, denied, first.image)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gfss.data.catalog import VOID
+from gfss.data.catalog import BACKGROUND, VOID
 from gfss.evaluation.metrics import accumulated_iou, image_counts
 from gfss.models.maps import class_map
 from gfss.models.pspnet import Features
@@ -38,6 +38,7 @@ class Case:
         features: of this one image.
         truth: (size, size) uint8 labels of the state after, 255 void.
         assumed: where set, pixels whose truth is unknown and taken to be what the model said before.
+        denied: labels of classes that are known not to be at these pixels.
         image: the square image, where it is at hand.
     """
 
@@ -45,6 +46,7 @@ class Case:
     features: Features
     truth: np.ndarray
     assumed: np.ndarray | None = None
+    denied: tuple[int, ...] = ()
     image: np.ndarray | None = None
 
 
@@ -74,7 +76,7 @@ def compare(
         new = class_map(scores, size)
         truth = torch.from_numpy(case.truth.copy())[None]
         if case.assumed is not None:
-            truth = torch.where(torch.from_numpy(case.assumed)[None], _assumed(old, new, known), truth)
+            truth = torch.where(torch.from_numpy(case.assumed)[None], _assumed(old, new, known, case.denied), truth)
         counts += torch.stack([image_counts(labels, truth, classes)[0] for labels in (old, new)])
         valid = truth != VOID
         moved += torch.bincount(old[valid].long() * classes + new[valid].long(), minlength=classes * classes)
@@ -98,12 +100,16 @@ def compare(
     )
 
 
-def _assumed(old: Tensor, new: Tensor, known: Tensor) -> Tensor:
-    """What the model said before, where a new class takes over or nothing changes.
+def _assumed(old: Tensor, new: Tensor, known: Tensor, denied: Sequence[int]) -> Tensor:
+    """What the model said before, where a new class takes over or nothing changes; background if that is denied.
 
-    Between two known classes nobody can say who is right without a label, so such pixels are void.
+    Between two known classes nobody can say who is right without a label, so such pixels are void, unless one of them
+    is denied.
     """
-    return torch.where((old == new) | ~known[new.long()], old, VOID).to(torch.uint8)
+    wrong, still = (torch.isin(labels, torch.tensor(denied, dtype=torch.uint8)) for labels in (old, new))
+    mended = wrong & (new == BACKGROUND)
+    settled = (old == new) | ~known[new.long()] | still | mended
+    return torch.where(settled, torch.where(wrong, BACKGROUND, old), VOID).to(torch.uint8)
 
 
 def _change(case: Case, old: Tensor, new: Tensor, truth: Tensor, known: Sequence[str], names: Sequence[str]) -> Change:

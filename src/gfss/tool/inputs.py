@@ -12,12 +12,14 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image, ImageOps
 
-from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.catalog import VOID
+from gfss.data.dataset import pixel_counts
 from gfss.data.folder import IMAGE_SUFFIXES
 from gfss.data.labels import Labels, read_labels
-from gfss.data.labels.png import read_grey
+from gfss.data.labels.png import BINARY, class_value, read_grey
 from gfss.data.pictures import read_image
 from gfss.errors import GfssError
+from gfss.progress import note
 
 Picture: TypeAlias = str | Path | np.ndarray | Image.Image
 LABELME = "labelme"  # as a source of masks: the JSON files beside the images
@@ -61,7 +63,12 @@ def as_image(source: Picture, name: str = "the image") -> np.ndarray:
 
 def image_id(source: Picture, number: int) -> str:
     """A name for a picture: its file's, else its number."""
-    return Path(source).name if isinstance(source, str | Path) else f"image {number}"
+    return readable_name(Path(source)) if isinstance(source, str | Path) else f"image {number}"
+
+
+def readable_name(path: Path) -> str:
+    """A file's name; bytes in it that are no text become question marks, so that it can be written down."""
+    return path.name.encode("utf-8", "replace").decode()
 
 
 def find_images(sources: Iterable[str | Path]) -> list[Path]:
@@ -123,12 +130,23 @@ def labelled_images(
     return [Labelled(i, image, mask) for i, image, mask in zip(ids, read, _binary(values, ids), strict=True)]
 
 
+def shows_one_class(images: Sequence[Picture], masks: str | Path) -> bool:
+    """Whether masks only say where one class is, whatever it is called."""
+    files = [Path(picture) for picture in images if isinstance(picture, str | Path)]
+    return _is_mask_file(masks) or _read_source(files, masks, "").format == BINARY
+
+
 def _from_source(pictures: Sequence[Picture], source: str | Path, name: str) -> list[Labelled]:
     files = [Path(p) for p in pictures if isinstance(p, str | Path)]
     if len(files) != len(pictures):
         raise GfssError(f"labels in {source} go with image files; give paths instead of arrays, or one mask per image")
     labels = _read_source(files, source, name)
-    return [Labelled(path.name, read_image(path), mask) for path, mask in labels.supports(name)]
+    found = labels.supports(name)
+    if labels.format == BINARY and len(found) < len(labels):
+        used = {path for path, _ in found}
+        without = [readable_name(path) for path in labels.images if path not in used]
+        note(f"{len(without)} of {len(labels)} masks are empty and teach nothing: {', '.join(without)}")
+    return [Labelled(readable_name(path), read_image(path), mask) for path, mask in found]
 
 
 def _read_source(files: list[Path], source: str | Path, name: str) -> Labels:
@@ -165,19 +183,9 @@ def _mask_values(mask: Picture, name: str) -> np.ndarray:
 
 def _binary(masks: Sequence[np.ndarray], ids: Sequence[str]) -> list[np.ndarray]:
     """Masks as 1, 0 and 255: the class is the one value besides 0; 255 is void only where another value occurs."""
-    found: dict[int, str] = {}
-    for mask, name in zip(masks, ids, strict=True):
-        for value in np.unique(mask):
-            found.setdefault(int(value), name)
-    values = [value for value in found if value not in (BACKGROUND, VOID)]
-    if len(values) > 1:
-        raise GfssError(
-            f"the mask of {found[values[1]]} has the values {values[0]} and {values[1]} beside 0; a mask of one class "
-            "has one value, or give the folder of the masks with a classes.txt"
-        )
     table = np.zeros(256, dtype=np.uint8)
     table[VOID] = VOID
-    table[values[0] if values else VOID] = 1
+    table[class_value([pixel_counts(mask) for mask in masks], [f"the mask of {i}" for i in ids])] = 1
     return [table[mask] for mask in masks]
 
 

@@ -1,7 +1,8 @@
 """A model on disk: a folder with ``model.safetensors``, ``model.json`` and ``card.md``.
 
-The folder is written aside and then takes the place of the old one, so a crash leaves the old model as it was.
-``model.json`` holds checksums of everything, itself included, and of each part of the tensor file.
+The folder is written aside and then takes the place of the old one, so a crash leaves the old model as it was; what
+else lies in it (a report, segmented images) stays. ``model.json`` holds checksums of everything, itself included, and
+of each part of the tensor file.
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ SEPARATOR = "/"  # between the part and the name of a tensor
 
 def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str) -> None:
     """Write a model folder in one step, in place of an older one."""
-    if folder.exists() and not is_model(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise GfssError(f"{folder} holds something else than a model; name a new or empty folder")
+    refuse_foreign(folder)
     tensors = save_tensors(
         {
             f"{part}{SEPARATOR}{name}": t.detach().contiguous()
@@ -84,6 +84,30 @@ def read_model(folder: Path) -> tuple[Parts, dict[str, Any]]:
     return parts, about
 
 
+def refuse_foreign(folder: Path) -> None:
+    """Raise if a model written here would take the place of something else than a model."""
+    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if not empty and not (is_model(folder) and _is_ours(folder)):
+        raise GfssError(f"{folder} holds something else than a model; name a new or empty folder")
+
+
+def taught_names(folder: Path) -> list[str]:
+    """Names of the classes that a saved model was taught; none where there is no readable one."""
+    try:
+        return [str(one["name"]) for one in read_json(folder / ABOUT)["taught"]]
+    except (GfssError, KeyError, TypeError):
+        return []
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether the ``model.json`` of a folder, be it damaged, is one of gfss: other programs use that name too."""
+    try:
+        about = read_json(folder / ABOUT)
+    except GfssError:
+        return (folder / TENSORS).is_file() and (folder / CARD).is_file()
+    return isinstance(about, dict) and str(about.get("format")).startswith(FORMAT.rstrip("1"))
+
+
 def is_model(folder: Path) -> bool:
     """Whether a folder holds a saved model, also one whose replacement was interrupted."""
     return (folder / ABOUT).is_file() or (_aside(folder) / ABOUT).is_file()
@@ -93,19 +117,19 @@ def is_model(folder: Path) -> bool:
 def _replacing(folder: Path) -> Iterator[Path]:
     """A folder to fill, which takes the place of ``folder`` when all went well."""
     _recover(folder)
-    make_folder(folder.absolute().parent)
+    real = folder.resolve()  # where a link leads to
+    make_folder(real.parent)
     try:
-        work = Path(tempfile.mkdtemp(dir=folder.absolute().parent, prefix=f".{folder.name}.part-"))
+        work = Path(tempfile.mkdtemp(dir=real.parent, prefix=f".{real.name}.part-"))
     except OSError as error:
         raise GfssError(f"cannot write {folder}: {error.strerror}") from None
     try:
         yield work
         os.chmod(work, 0o755)
-        aside = _aside(folder)
-        if folder.exists():
-            os.rename(folder, aside)
-        os.rename(work, folder)
-        shutil.rmtree(aside, ignore_errors=True)
+        if real.exists():
+            os.rename(real, _aside(folder))
+        os.rename(work, real)
+        _recover(folder)
     except OSError as error:
         _recover(folder)
         raise GfssError(f"cannot write {folder}: {error.strerror}") from None
@@ -114,18 +138,26 @@ def _replacing(folder: Path) -> Iterator[Path]:
 
 
 def _recover(folder: Path) -> None:
-    """Put the old model back where a crash came between the two renames, or drop it where the new one is there."""
-    aside = _aside(folder)
+    """Put the old model back where a crash came between the two renames, or drop it where the new one is there.
+
+    What else lay beside the old model moves over to the new one.
+    """
+    aside, real = _aside(folder), folder.resolve()
     if not aside.exists():
         return
-    if folder.exists():
-        shutil.rmtree(aside, ignore_errors=True)
-    else:
-        os.rename(aside, folder)
+    if not real.exists():
+        os.rename(aside, real)
+        return
+    for path in aside.iterdir():
+        if path.name not in (TENSORS, ABOUT, CARD) and not (real / path.name).exists():
+            os.rename(path, real / path.name)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _aside(folder: Path) -> Path:
-    return folder.absolute().with_name(f".{folder.absolute().name}.old")
+    """Where the old model lies while the new one takes its place."""
+    real = folder.resolve()
+    return real.with_name(f".{real.name}.old")
 
 
 def _split(tensors: Mapping[str, Tensor]) -> Parts:

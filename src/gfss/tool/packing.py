@@ -96,7 +96,7 @@ def taught_parts(
         for i, example in enumerate(one.examples):
             part |= {f"{i}.{name}": level for name, level in example.levels.items()}
             part[f"{i}.labels"] = _png(example.labels)
-            if keep_images and example.image is not None:
+            if example.image is not None and (keep_images or example.kept):
                 part[f"{i}.image"] = _png(example.image)
         parts[_support_part(number)] = part
         supports = [{"id": e.id, "sha256": e.sha256, "lesson": e.lesson} for e in one.examples]
@@ -117,6 +117,7 @@ def build_taught(
                 levels={name: part[f"{i}.{name}"] for name in levels},
                 labels=_from_png(part[f"{i}.labels"]),
                 image=_from_png(part[f"{i}.image"]) if f"{i}.image" in part else None,
+                kept=f"{i}.image" in part,
             )
             for i, about in enumerate(entry["supports"])
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from torch.nn import functional as F
 
 from gfss.data.pictures import read_image
 from gfss.data.transforms import fitted_size, square_image
+from gfss.errors import GfssError
 from gfss.models.pspnet import Features
-from gfss.progress import track
+from gfss.progress import note, track
 from gfss.tool.network import Knowledge, Network
 
 HARDEST = 0.1  # share of an image's positions that its doubt is taken over
@@ -44,21 +45,28 @@ def suggest(
     """Rank images, the most useful first.
 
     The first has the largest doubt times novelty; each next one is also compared with those already chosen, so that
-    near-copies of one picture do not stand together at the top.
+    near-copies of one picture do not stand together at the top. Pictures that cannot be read are left out and named.
     """
     known = [descriptor(features.bottleneck[0]) for features in supports]
-    looked = list(track(_look(network, knowledge, images), "looking", total=len(images)))
-    descriptors = torch.stack([descriptor for _, descriptor in looked])
-    doubt = torch.tensor([value for value, _ in looked])
-    novelty = torch.ones(len(images))
+    looked: list[tuple[Path, float, Tensor]] = []
+    for path in track(images, "looking", total=len(images)):
+        try:
+            looked.append((path, *_look(network, knowledge, path)))
+        except GfssError as error:
+            note(f"left out: {error}")
+    if not looked:
+        raise GfssError(f"none of the {len(images)} pictures can be read; give others")
+    descriptors = torch.stack([descriptor for *_, descriptor in looked])
+    doubt = torch.tensor([value for _, value, _ in looked])
+    novelty = torch.ones(len(looked))
     for support in known:
         novelty = torch.minimum(novelty, distance(descriptors, support))
     ranked: list[Suggestion] = []
-    left = set(range(len(images)))
+    left = set(range(len(looked)))
     while left:
         best = max(sorted(left), key=lambda i: float(doubt[i] * novelty[i]))
         value = float(doubt[best] * novelty[best])
-        ranked.append(Suggestion(images[best], value, float(doubt[best]), float(novelty[best])))
+        ranked.append(Suggestion(looked[best][0], value, float(doubt[best]), float(novelty[best])))
         left.remove(best)
         novelty = torch.minimum(novelty, distance(descriptors, descriptors[best]))
     return ranked
@@ -81,15 +89,11 @@ def doubt(scores: Tensor) -> float:
     return float(entropy.topk(max(1, int(HARDEST * len(entropy)))).values.mean())
 
 
-def _look(network: Network, knowledge: Knowledge | None, images: Sequence[Path]) -> Iterator[tuple[float, Tensor]]:
-    for path in images:
-        image = read_image(path)
-        features = network.features(network.levels(square_image(image, network.size)))
-        scores = network.scores(features, knowledge)[0]
-        rows, columns = (
-            -(-fit * length // network.size)
-            for fit, length in zip(
-                fitted_size(image.shape[0], image.shape[1], network.size), scores.shape[1:], strict=True
-            )
-        )
-        yield doubt(scores[:, :rows, :columns]), descriptor(features.bottleneck[0])
+def _look(network: Network, knowledge: Knowledge | None, path: Path) -> tuple[float, Tensor]:
+    """Doubt and descriptor of a picture; its doubt without the frame around pictures that are not square."""
+    image = read_image(path)
+    features = network.features(network.levels(square_image(image, network.size)))
+    scores = network.scores(features, knowledge)[0]
+    fitted = fitted_size(image.shape[0], image.shape[1], network.size)
+    rows, columns = (-(-fit * length // network.size) for fit, length in zip(fitted, scores.shape[1:], strict=True))
+    return doubt(scores[:, :rows, :columns]), descriptor(features.bottleneck[0])

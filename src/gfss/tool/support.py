@@ -34,7 +34,8 @@ class Example:
         lesson: number of the teaching it came with, from 1.
         levels: encoder levels, name -> (1, channels, h, w) fp16.
         labels: (size, size) uint8: 1 the class, 0 the rest, 255 void.
-        image: the square image (size, size, 3) where it is kept.
+        image: the square image (size, size, 3) where it is at hand.
+        kept: the image belongs to the saved model.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Example:
     levels: dict[str, Tensor]
     labels: np.ndarray
     image: np.ndarray | None = None
+    kept: bool = False
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,36 @@ def test_class_folders_with_masks_of_two_sizes(tmp_path: Path) -> None:
 def test_smoothed_edges_are_no_binary_mask(tmp_path: Path) -> None:
     image = photo(tmp_path / "photo.jpg")
     mask = png(tmp_path / "m.png", boxes(255, 130, 77))
-    with pytest.raises(GfssError, match=r"m\.png is no binary mask: values 77 and 130 occur beside 0"):
+    with pytest.raises(GfssError, match=r"m\.png is no mask of one class: values 77 and 130 occur beside 0"):
         read_labels(mask, [image], "cat")
+
+
+def test_masks_with_two_values_for_the_class(tmp_path: Path) -> None:
+    for name, value in (("a", 1), ("b", 255)):
+        photo(tmp_path / "images" / f"{name}.jpg")
+        png(tmp_path / "masks" / f"{name}.png", boxes(value))
+    with pytest.raises(GfssError, match=r"a\.png has the values 0 and 1 but .*b\.png has 0 and 255"):
+        read_labels(tmp_path, class_name="cat")
+    png(tmp_path / "masks" / "a.png", boxes(1, 255))  # void beside the class: b is void
+    assert len(read_labels(tmp_path, class_name="cat").supports("cat")) == 1
+
+
+def test_a_trimap_is_refused(tmp_path: Path) -> None:
+    image, rim = photo(tmp_path / "photo.jpg"), boxes(255)
+    rows, columns = np.nonzero(rim)
+    rim[rows.min(), columns] = 128
+    with pytest.raises(GfssError, match="0, 128 and 255, and 255 means void, not the object"):
+        read_labels(png(tmp_path / "m.png", rim), [image], "cat")
+
+
+def test_pictures_of_one_name_in_two_folders(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("cam1", "cam2")]
+    for folder in folders:
+        photo(folder / "0001.jpg")
+        png(folder / "masks" / "0001.png", boxes(255))
+    with pytest.raises(GfssError, match=r"cam1/0001\.jpg and .*cam2/0001\.jpg have one name"):
+        read_labels(folders[0] / "masks", folders, "cat")
+    assert len(read_labels(folders[0] / "masks", [folders[0], folders[0] / "0001.jpg"], "cat")) == 1
 
 
 def test_colour_mask_is_no_binary_mask(tmp_path: Path) -> None:

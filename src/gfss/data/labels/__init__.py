@@ -94,7 +94,12 @@ def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Pa
         for path in given:
             if not path.exists():
                 raise GfssError(f"{path} does not exist")
-            found |= pictures_in(path) if path.is_dir() else {path.stem: path}
+            for name, picture in (pictures_in(path) if path.is_dir() else {path.stem: path}).items():
+                if found.setdefault(name, picture).resolve() != picture.resolve():
+                    raise GfssError(
+                        f"{found[name]} and {picture} have one name, so nobody can say which of them a label called "
+                        f"'{name}' belongs to; take the folders one by one, or rename one of the pictures"
+                    )
         return found
     places = [folder / name for folder in folders for name in (*IMAGE_FOLDERS, ".")]
     return next((found for place in places if (found := pictures_in(place))), {})

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.dataset import pixel_counts, refuse_unknown_values
+from gfss.data.dataset import pixel_counts, refuse_other_size, refuse_unknown_values
 from gfss.data.pictures import image_size
 from gfss.errors import GfssError, unknown
 
@@ -56,15 +56,6 @@ class Labels:
         if not found:
             raise GfssError(f"none of the {len(self)} labelled images shows a '{class_name}'; label at least one")
         return found
-
-
-def refuse_other_size(mask: np.ndarray, file: Path, image: Path, size: tuple[int, int]) -> None:
-    """Raise if a mask and its picture differ in size (height, width)."""
-    if mask.shape != size:
-        raise GfssError(
-            f"{file} is {mask.shape[1]} x {mask.shape[0]} but its image {image.name} is {size[1]} x {size[0]}; "
-            "they must have one size"
-        )
 
 
 def on_top(layers: list[tuple[int, np.ndarray]]) -> np.ndarray:

@@ -99,6 +99,8 @@ def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[P
         for entry in content["images"]
         if entry["id"] in instances
     ]
+    if not pictures:
+        raise GfssError(f"{path} has annotations, but of no image that it lists; export it again")
     return classes, sorted(pictures, key=lambda picture: picture.file_name)
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.dataset import pixel_counts
 from gfss.data.folder import pictures_in, read_class_names, unique_names
 from gfss.data.labels.base import Labels, match, on_top
 from gfss.data.pictures import open_picture, read_colours, read_mask
 from gfss.errors import GfssError
 
-INDEX = "index masks"
+INDEX, BINARY = "index masks", "binary masks"
+GREY = 64  # beside 255, a value from here on may be the uncertain rim of a trimap
 
 
 def read_index_masks(folder: Path, images: dict[str, Path], root: Path) -> Labels:
@@ -33,7 +35,7 @@ def read_binary_masks(masks: dict[str, Path], images: dict[str, Path], class_nam
         result[mask == value] = 1
         return result
 
-    return Labels("binary masks", (class_name,), pictures, files, draw)
+    return Labels(BINARY, (class_name,), pictures, files, draw)
 
 
 def read_class_folders(folder: Path, images: dict[str, Path]) -> Labels:
@@ -59,18 +61,42 @@ def read_class_folders(folder: Path, images: dict[str, Path]) -> Labels:
 
 
 def foreground(files: Sequence[Path]) -> int:
-    """The value that stands for the class in a set of binary masks; 255 is void only beside another value."""
-    found: dict[int, Path] = {}
-    for path in files:
-        for value in np.unique(read_grey(path)):
-            found.setdefault(int(value), path)
-    values = [value for value in found if value not in (BACKGROUND, VOID)]
+    """The value that stands for the class in a set of binary masks, see :func:`class_value`."""
+    return class_value([pixel_counts(read_grey(path)) for path in files], [str(path) for path in files])
+
+
+def class_value(counts: Sequence[np.ndarray], names: Sequence[str]) -> int:
+    """The value of the class in masks of one class: the one besides 0; where there are two, 255 is void.
+
+    Args:
+        counts: pixels of every value (256,) of each mask.
+        names: of the masks, for messages.
+    """
+    first: dict[int, str] = {}
+    for count, name in zip(counts, names, strict=True):
+        for value in np.flatnonzero(count):
+            first.setdefault(int(value), name)
+    values = [value for value in first if value not in (BACKGROUND, VOID)]
     if len(values) > 1:
         raise GfssError(
-            f"{found[values[1]]} is no binary mask: values {values[0]} and {values[1]} occur beside 0; save it with "
-            "two values and without smoothed edges, or name the classes in classes.txt"
+            f"{first[values[1]]} is no mask of one class: values {values[0]} and {values[1]} occur beside 0; save it "
+            "with two values and without smoothed edges, or name the classes in classes.txt"
         )
-    return values[0] if values else VOID
+    if not values:
+        return VOID
+    value = values[0]
+    if VOID in first and not any(count[value] and count[VOID] for count in counts):
+        raise GfssError(
+            f"{first[value]} has the values 0 and {value} but {first[VOID]} has 0 and {VOID}; "
+            "save all masks with the same value for the class"
+        )
+    pixels = np.sum(counts, axis=0)
+    if value >= GREY and pixels[VOID] > pixels[value]:
+        raise GfssError(
+            f"{first[value]} has the values 0, {value} and {VOID}, and {VOID} means void, not the object; "
+            f"save the object as 1 and what is uncertain as {VOID}"
+        )
+    return value
 
 
 def read_grey(path: Path) -> np.ndarray:

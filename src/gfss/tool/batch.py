@@ -1,0 +1,81 @@
+"""Segmenting many pictures into a folder of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from gfss.errors import GfssError
+from gfss.files import write_atomically
+from gfss.progress import track
+from gfss.tool.inputs import Picture, output_names
+from gfss.tool.result import Result
+
+CLASSES = "classes.txt"
+
+
+class Segments(Protocol):
+    """What gives a mask for a picture: a model or an ONNX file."""
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result: ...
+
+
+def segment_files(
+    model: Segments,
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    novel_bias: float = 0.0,
+    tile: bool = False,
+    overlay: bool = True,
+    scores: bool = False,
+) -> Iterator[str]:
+    """Write ``NAME.png`` for every picture and ``classes.txt``; a line about each.
+
+    A picture that cannot be read does not stop the others; an error at the end says how many there were.
+    """
+    names = tuple(model.classes[1:])
+    refuse_mixture(paths, out, names)
+    with write_atomically(out / CLASSES) as file:
+        file.write(("\n".join(names) + "\n").encode())
+    failed: list[GfssError] = []
+    for path, stem in track(zip(paths, output_names(paths), strict=True), "segmenting", total=len(paths)):
+        try:
+            result = model.segment(path, novel_bias=novel_bias, tile=tile)
+        except GfssError as error:
+            failed.append(error)
+            continue
+        written = result.save(out / f"{stem}.png", overlay=overlay, scores=scores)
+        found = ", ".join(f"{name} {share:.1%}" for name, share in result.found.items()) or "only background"
+        yield f"{written[0]}: {found}"
+    if failed and len(paths) > 1:
+        raise GfssError(
+            f"{len(failed)} of {len(paths)} pictures were left out, the others are done; first: {failed[0]}"
+        )
+    if failed:
+        raise failed[0]
+
+
+def refuse_mixture(paths: Sequence[Path], out: Path, names: Sequence[str]) -> None:
+    """Raise if masks would lie among the pictures, where they overwrite them or are taken for some the next time.
+
+    The same if masks of other classes lie there. More classes than there were, or fewer, are fine: values stay.
+    """
+    place = out.resolve()
+    among = next((path for path in paths if path.resolve().parent == place), None)
+    if among is not None:
+        raise GfssError(f"the masks would lie among the pictures in {among.parent}; name another folder with -o")
+    try:
+        there = (out / CLASSES).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for old, new in zip(there, names, strict=False):
+        if old != new:
+            raise GfssError(
+                f"{out / CLASSES} names other classes than the model ('{old}' where it has '{new}'), so one value "
+                "would mean two classes; name another folder with -o"
+            )
