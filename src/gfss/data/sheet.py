@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps
 
-from gfss.data.catalog import VOID
+from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.dataset import Dataset
 from gfss.files import write_atomically
 
 TILE = 192  # side of a picture
 CAPTION = 28  # height of the two lines below it
 GAP = 6
+STRIP = 256  # rows of an image that are coloured at once
 GOLDEN_ANGLE = 0.381966  # of a full turn: neighbouring classes get distant hues
 
 
@@ -30,8 +31,13 @@ def class_colours(classes: int) -> np.ndarray:
 
 def overlay(image: np.ndarray, mask: np.ndarray, colours: np.ndarray, strength: float = 0.55) -> np.ndarray:
     """Image (height, width, 3) with the mask's colours laid over everything but background."""
-    blend = (1 - strength) * image + strength * colours[mask]
-    return np.where(mask[..., None] == 0, image, blend).astype(np.uint8)
+    result = image.astype(np.uint8)
+    for top in range(0, len(image), STRIP):  # a large photograph takes no more memory than a strip of it
+        part = slice(top, top + STRIP)
+        shown = mask[part] != BACKGROUND
+        blend = (1 - strength) * image[part][shown] + strength * colours[mask[part][shown]]
+        result[part][shown] = blend.astype(np.uint8)
+    return result
 
 
 def choose(dataset: Dataset, count: int, seed: int = 0) -> list[int]:
