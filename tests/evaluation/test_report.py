@@ -63,6 +63,15 @@ def test_methods_are_ranked_by_the_harmonic_mean(results: Path, tmp_path: Path) 
     assert re.findall(r"<tr><td>(\w+)<", first) == ["pcn", "nsf", "score"]
 
 
+def test_methods_of_fewer_folds_stand_apart_and_not_in_the_chart(results: Path, tmp_path: Path) -> None:
+    write_record(results / "late-0.json", fake_record("late", 90.0, 90.0, fold=0))
+    page = write_report([results], tmp_path / "report.html").read_text()
+    whole, apart = page.split("on fewer folds, so to be compared with the same folds only", 1)
+    assert "late" not in whole
+    assert "late" in apart
+    assert ">pcn</text>" in whole
+
+
 def test_bars_go_from_before_to_after(results: Path, tmp_path: Path) -> None:
     page = write_report([results], tmp_path / "report.html").read_text()
     assert "48.0 → 47.0" in page  # the new class

@@ -37,6 +37,10 @@ def balance_chart(points: Mapping[str, tuple[float, float]], highlight: str = "p
         colour, radius, weight = ("var(--new)", RADIUS, 700) if main else ("var(--known)", 5, 400)
         parts.append(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='{radius}' fill='{colour}'/>")
         left, height = labels[name]
+        if abs(height - y) > LINE_HEIGHT:  # too far to be seen as its label
+            end = left if left > x else left + LETTER * len(name)
+            line = f"x1='{x:.1f}' y1='{y:.1f}' x2='{end:.1f}' y2='{height:.1f}'"
+            parts.insert(0, f"<line {line} stroke='var(--soft)' stroke-width='0.5'/>")
         parts.append(f"<text x='{left:.1f}' y='{height + 4:.1f}' font-weight='{weight}'>{escape(name)}</text>")
     return f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' style='max-width:{WIDTH}px;width:100%' role=img>{''.join(parts)}</svg>"
 

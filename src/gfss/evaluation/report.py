@@ -27,6 +27,7 @@ from gfss.training.checkpoint import has_checkpoint
 METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
 BEFORE, AFTER = "nsf", "pcn"
 CONFUSION_TASKS = 10
+Means = dict[str, tuple[Figures, list[Record]]]  # of every method: mean figures, and what they are the mean of
 
 
 class System(NamedTuple):
@@ -103,7 +104,7 @@ def _systems(records: Sequence[Record]) -> dict[System, list[Record]]:
     return {system: list(own) for system, own in groupby(ordered, key=key)}
 
 
-def _means(records: Sequence[Record], metric: MetricName) -> dict[str, tuple[Figures, list[Record]]]:
+def _means(records: Sequence[Record], metric: MetricName) -> Means:
     """Mean figures of every method over folds and seeds, best harmonic mean first."""
     by_method: dict[str, list[Record]] = defaultdict(list)
     for record in records:
@@ -111,6 +112,18 @@ def _means(records: Sequence[Record], metric: MetricName) -> dict[str, tuple[Fig
             by_method[record.method].append(record)
     means = {name: (average([r.figures[metric] for r in own], per_class=False), own) for name, own in by_method.items()}
     return dict(sorted(means.items(), key=lambda item: -(item[1][0].harmonic or 0)))
+
+
+def _by_folds(means: Means) -> tuple[Means, Means]:
+    """Methods that were examined on all folds that any was, and the others."""
+    every = {record.fold for _, own in means.values() for record in own}
+    complete = {name for name, (_, own) in means.items() if {record.fold for record in own} == every}
+    if not complete:
+        return means, {}
+    return (
+        {name: mean for name, mean in means.items() if name in complete},
+        {name: mean for name, mean in means.items() if name not in complete},
+    )
 
 
 def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
@@ -125,16 +138,21 @@ def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
             continue
         whose = " (the metric of the paper)" if metric == "per-image" else ""
         page.text(f"{metric} IoU{whose}, mean over folds and seeds")
+        everywhere, elsewhere = _by_folds(means)
         points = {
             name: (figures.base, figures.novel)
-            for name, (figures, _) in means.items()
+            for name, (figures, _) in everywhere.items()
             if figures.base is not None and figures.novel is not None
         }
         if metric == METRICS[0] or METRICS[0] not in records[0].figures:
             page.add(balance_chart(points, AFTER))
-        rows = [_mean_row(system, metric, name, figures, own) for name, (figures, own) in means.items()]
         header = ["method", "base", "novel", "mIoU", "H", "H in the paper", "folds", "seeds", "tasks"]
-        page.table(header, rows, best=(1, 2, 3, 4))
+        for part in (everywhere, elsewhere):
+            if part is elsewhere and part:
+                page.text("on fewer folds, so to be compared with the same folds only")
+            rows = [_mean_row(system, metric, name, figures, own) for name, (figures, own) in part.items()]
+            if rows:
+                page.table(header, rows, best=(1, 2, 3, 4))
     for table in grouped_tables(records):
         page.details(f"Every fold: {table.title}", table.header, table.rows)
 
