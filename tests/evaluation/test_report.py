@@ -64,11 +64,11 @@ def test_methods_are_ranked_by_the_harmonic_mean(results: Path, tmp_path: Path) 
 
 
 def test_methods_of_fewer_folds_stand_apart_and_not_in_the_chart(results: Path, tmp_path: Path) -> None:
-    write_record(results / "late-0.json", fake_record("late", 90.0, 90.0, fold=0))
+    write_record(results / "newcomer-0.json", fake_record("newcomer", 90.0, 90.0, fold=0))
     page = write_report([results], tmp_path / "report.html").read_text()
     whole, apart = page.split("on fewer folds, so to be compared with the same folds only", 1)
-    assert "late" not in whole
-    assert "late" in apart
+    assert "newcomer" not in whole
+    assert "newcomer" in apart
     assert ">pcn</text>" in whole
 
 
