@@ -20,8 +20,6 @@ EXTRAS = {
     "onnx": "export",
     "onnxscript": "export",
     "onnxruntime": "export",
-    "fastapi": "web",
-    "uvicorn": "web",
     "scipy": "sbd",
     "sklearn": "sklearn",
 }

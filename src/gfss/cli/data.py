@@ -59,7 +59,7 @@ def coco(
         int | None, typer.Option(min=1, help="Processes that draw masks; all cores by default.")
     ] = None,
 ) -> None:
-    """COCO-20i: COCO 2014 with its instances drawn into index masks (needs the extra gfss[coco])."""
+    """COCO-20i: COCO 2014 with its instances drawn into index masks (needs the extra gfss\\[coco])."""
     _report_prepared(out, "coco", prepare_coco(annotations, images, out, processes))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import torch
@@ -21,7 +21,6 @@ class Workers:
 
     rank: int = 0
     world: int = 1
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def sum(self, value: Tensor) -> Tensor:
         """Sum of a tensor over all processes."""
@@ -65,17 +64,17 @@ def is_first() -> bool:
 
 
 def start_workers() -> Workers:
-    """Join the other processes if ``torchrun`` started this one (Fabric sets up device and back end)."""
-    from lightning_fabric import Fabric  # slow to import, and only needed for training
-
+    """Join the other processes if ``torchrun`` started this one; everything works on the CPU."""
     world = started_processes()
     if world == 1:
-        return Workers(device=Fabric(accelerator="auto", devices=1).device)
-    fabric = Fabric(accelerator="auto", devices=int(os.environ.get("LOCAL_WORLD_SIZE", world)), strategy="ddp")
+        return Workers()
+    from lightning_fabric import Fabric  # slow to import
+
+    fabric = Fabric(accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", world)), strategy="ddp")
     fabric.launch()
     atexit.unregister(_leave)
     atexit.register(_leave)
-    return Workers(fabric.global_rank, fabric.world_size, fabric.device)
+    return Workers(fabric.global_rank, fabric.world_size)
 
 
 def _leave() -> None:
