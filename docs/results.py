@@ -51,6 +51,8 @@ ABLATIONS = {
     "pfenet": "PFENet",
     "pfenet+T": "PFENet with our calibrator (`pfenet+T`)",
     "pcn-printed": "PCN as printed (`pcn-printed`)",
+    "pcn-printed-scaled": "the same on scores times a learned scale (`pcn-printed-scaled`)",
+    "pcn-printed-from-nsf": "the same, starting at NSF (`pcn-printed-from-nsf`)",
     "linear-no-residual": "linear layer without residual (`linear-no-residual`)",
     "linear": "linear layer (`linear`)",
     "self-attention": "self-attention over classes (`self-attention`)",
