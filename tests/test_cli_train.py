@@ -101,6 +101,8 @@ def test_bank_is_built_checked_and_damage_is_said(
         (["train", "base", "--data", "scense"], "unknown data set 'scense'; did you mean 'scenes'"),
         (["train", "base", "--epochs", "-1"], "should be greater than or equal to 0"),
         (["evaluate", "--method", "pcm"], "unknown method 'pcm'; did you mean 'pcn'"),
+        (["evaluate", "--method", "pcm", "--fold", "1"], "unknown method 'pcm'"),  # before the missing base model
+        (["evaluate", "--method", "nsf", "-o", "/dev/null/out"], "cannot create the folder /dev/null/out"),
         (["evaluate", "--method", ","], "no method is named"),
         (["evaluate", "--method", "capl"], "method 'capl' is not trained for 1 shot"),
         (["evaluate", "--method", "nsf", "--protocol", "pared"], "unknown protocol 'pared'; did you mean 'paired'"),
