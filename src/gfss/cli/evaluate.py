@@ -60,10 +60,10 @@ def evaluate(
         raise GfssError("no method is named; give one or several, as in --method nsf,pcn")
     for name in names:
         refuse_unknown_method(name)
-    if out:
-        refuse_unwritable(out.parent if out.suffix == ".json" else out)
     if out and len(names) > 1 and out.suffix == ".json":
         raise GfssError(f"{out} can hold one record only, but {len(names)} methods are named; give a folder")
+    if out:
+        refuse_unwritable(out.parent if out.suffix == ".json" else out)
     count = tasks or (1000 if protocol == "paired" else 5)
     records = evaluate_stage(experiment, names, shots, cast(ProtocolName, protocol), count, seed, supports)
     if not is_first():

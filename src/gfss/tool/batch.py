@@ -40,10 +40,11 @@ def segment_files(
     """
     names = tuple(model.classes[1:])
     refuse_mixture(paths, out, names)
+    stems = output_names(paths)
     with write_atomically(out / CLASSES) as file:
         file.write(("\n".join(names) + "\n").encode())
     failed: list[GfssError] = []
-    for path, stem in track(zip(paths, output_names(paths), strict=True), "segmenting", total=len(paths)):
+    for path, stem in track(zip(paths, stems, strict=True), "segmenting", total=len(paths)):
         try:
             result = model.segment(path, novel_bias=novel_bias, tile=tile)
         except GfssError as error:

@@ -93,6 +93,7 @@ def refuse_foreign(folder: Path) -> None:
 
 def taught_names(folder: Path) -> list[str]:
     """Names of the classes that a saved model was taught; none where there is no readable one."""
+    _recover(folder)
     try:
         return [str(one["name"]) for one in read_json(folder / ABOUT)["taught"]]
     except (GfssError, KeyError, TypeError):
@@ -105,7 +106,7 @@ def _is_ours(folder: Path) -> bool:
         about = read_json(folder / ABOUT)
     except GfssError:
         return (folder / TENSORS).is_file() and (folder / CARD).is_file()
-    return isinstance(about, dict) and str(about.get("format")).startswith(FORMAT.rstrip("1"))
+    return isinstance(about, dict) and str(about.get("format")).startswith(FORMAT.rpartition(" ")[0])
 
 
 def is_model(folder: Path) -> bool:
