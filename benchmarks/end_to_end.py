@@ -55,7 +55,7 @@ def plain_way(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
         method.learn(source.support(drawn, source.fold))
         for image in drawn.queries:
             scores = method.scores(source.store.features([image]))
-            truth = source.store.bank.labels([image], table)
+            truth = source.store.labels([image], table)
             full = F.interpolate(scores, size=truth.shape[-2:], mode="bilinear", align_corners=True)
             maps.append(full.argmax(dim=1).to(torch.uint8))
             image_counts(maps[-1], truth, scores.shape[1])
@@ -64,7 +64,7 @@ def plain_way(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
 
 def our_maps(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
     """Label maps of a task on kept features, for the comparison."""
-    size = source.store.bank.size
+    size = source.store.size
     with torch.no_grad():
         method.learn(source.support(drawn, source.fold))
         return class_map(method.scores(source.store.features(drawn.queries)), (size, size))

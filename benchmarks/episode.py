@@ -30,6 +30,7 @@ from bank_reading import median_ms, noise_dataset
 from gfss.data.catalog import Fold
 from gfss.data.dataset import Dataset
 from gfss.data.transforms import square_image, to_tensor
+from gfss.devices import CPU
 from gfss.files import write_json
 from gfss.methods import Context, build_method
 from gfss.methods.fitted import Calibrated
@@ -59,7 +60,7 @@ class NoBank(Bank):
     dataset: Dataset
     layout: torch.memory_format = torch.channels_last
 
-    def features(self, images: Sequence[int], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    def features(self, images: Sequence[int], device: torch.device = CPU) -> dict[str, Tensor]:
         parts: list[list[Tensor]] = []
         with torch.inference_mode():
             for i in images:

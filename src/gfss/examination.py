@@ -11,6 +11,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, cast
 
+from gfss.devices import device_name
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.kept import kept_results
 from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
@@ -51,7 +52,7 @@ def evaluate_stage(
         supports = experiment.blind_source("train") if blind else experiment.train_source
     drawn = draw_tasks(source, protocol, shots, tasks, seed, supports)
     prepared = time.perf_counter() - start
-    workers = start_workers() if started_processes() > 1 else Workers()
+    workers = start_workers(experiment.device) if started_processes() > 1 else Workers()
     share = drawn[workers.rank :: workers.world]
     ids = (supports or source).dataset.ids
     support_ids = [[ids[i] for group in task.supports for i in group] for task in drawn]
@@ -64,7 +65,7 @@ def evaluate_stage(
     data = [experiment.val_set.fingerprint, (supports or source).dataset.fingerprint]
     about: dict[str, Any] = {"data": data, "fold": _fold_name(experiment), "recipe": recipe, "methods": list(names)}
     about |= {"trained": _checksums(experiment, methods, shots, blind), "share": [workers.rank, workers.world]}
-    about |= {"protocol": protocol, "shots": shots, "seed": seed}
+    about |= {"device": experiment.device.type, "protocol": protocol, "shots": shots, "seed": seed}
     parts = workers.gather(examine(methods, source, share, supports, kept_results(about)))
     results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
     total = time.perf_counter() - start
@@ -86,7 +87,7 @@ def evaluate_stage(
             run=Run(
                 seconds={**results[method.name].seconds, "prepare": prepared, "all methods": total},
                 peak_memory_mb=peak_memory_mb(),
-                versions=versions(),
+                versions=versions(device_name(experiment.device)),
             ),
         )
         for method in methods
@@ -116,7 +117,7 @@ def base_record(experiment: Experiment, iou: Mapping[str, float]) -> Record:
         novel_classes=list(card.novel),
         supports=[[]],
         figures={"accumulated": figures},
-        run=Run(peak_memory_mb=peak_memory_mb(), versions=versions()),
+        run=Run(peak_memory_mb=peak_memory_mb(), versions=versions(device_name(experiment.device))),
     )
 
 

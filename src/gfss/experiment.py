@@ -19,6 +19,7 @@ from gfss.data import open_dataset, open_fold
 from gfss.data.catalog import Fold, fold_of_names
 from gfss.data.dataset import Dataset
 from gfss.data.episodes import shots_in_words
+from gfss.devices import CPU
 from gfss.errors import GfssError
 from gfss.methods import BLIND, Context, build_method, training_shots
 from gfss.methods.base import Method
@@ -59,6 +60,7 @@ class Experiment:
         trained_shots: one trained part for any number of shots, trained on so many supports; one for each number if 0.
         tag: word in the folder's name, which keeps apart what is trained in another way.
         runs: folder below which trained parts lie.
+        device: where to train and evaluate.
     """
 
     data: str = "scenes"
@@ -76,6 +78,7 @@ class Experiment:
     trained_shots: int = 0
     tag: str = ""
     runs: Path = Path("runs")
+    device: torch.device = CPU
 
     def __post_init__(self) -> None:
         self.encoder = self.encoder or ("tiny" if self.data == "scenes" else "lite0")
@@ -117,7 +120,7 @@ class Experiment:
 
     def fresh_encoder(self) -> Encoder:
         """Another copy of the encoder as it is before stage 1."""
-        return build_encoder(self.encoder, self.weights, self.output_stride)
+        return build_encoder(self.encoder, self.weights, self.output_stride).to(self.device)
 
     @property
     def base_folder(self) -> Path:
@@ -138,7 +141,7 @@ class Experiment:
             raise GfssError(
                 f"the base model in {self.base_folder} knows other classes than fold {self.fold}; train it anew"
             )
-        return model
+        return model.to(self.device)
 
     def bank(self, split: str, encoder: Encoder | None = None) -> Bank:
         """Features of a split; of the base model's encoder unless another is given."""
@@ -176,7 +179,8 @@ class Experiment:
     @cached_property
     def val_source(self) -> EpisodeSource:
         """Test tasks."""
-        return EpisodeSource(FeatureStore(self.model, self.bank("val"), keep=True), self.val_set, self.classes)
+        keep = self.device.type == "cpu"  # a graphics card computes them anew faster than it could hold them all
+        return EpisodeSource(FeatureStore(self.model, self.bank("val"), keep), self.val_set, self.classes)
 
     def blind_source(self, split: str = "val") -> EpisodeSource:
         """Tasks without features, for methods that look at none."""
@@ -211,6 +215,8 @@ class Experiment:
                     f"first: gfss train method --method {name} --shots {shots} --data {self.data} --fold {self.fold}"
                 )
             load_method(folder, method, self.model.card)
+        if method.module is not None:
+            method.module.to(self.device)
         return method
 
     def _untrained(self, name: str) -> Method:

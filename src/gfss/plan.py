@@ -8,7 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from gfss.data.episodes import shots_in_words
+from gfss.devices import CPU
 from gfss.errors import GfssError
 from gfss.estimate import Cost, Estimate
 from gfss.evaluation.protocols import ProtocolName
@@ -71,6 +74,7 @@ class Plan:
         out: folder of records.
         root: folder of the data set, where it is not found by itself.
         weights: file with the encoder's weights.
+        device: where to train and evaluate.
         records: evaluate; else the plan is only about the trained parts, whatever records there are.
     """
 
@@ -79,11 +83,12 @@ class Plan:
     out: Path = Path("results")
     root: Path | None = None
     weights: Path | None = None
+    device: torch.device = CPU
     records: bool = True
 
     def experiment(self, fold: int) -> Experiment:
         """The experiment of one fold."""
-        return self.recipe.experiment(fold, self.runs, self.root, self.weights)
+        return self.recipe.experiment(fold, self.runs, self.root, self.weights, self.device)
 
     def record_path(self, fold: int, method: str, shots: int, protocol: str, seed: int) -> Path:
         """Where one record goes."""

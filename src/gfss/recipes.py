@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from pydantic import (
     BaseModel,
@@ -23,6 +24,7 @@ from pydantic import (
     field_validator,
 )
 
+from gfss.devices import CPU
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.protocols import ProtocolName
 from gfss.experiment import Experiment
@@ -164,7 +166,14 @@ class Recipe(BaseModel):
             settings["training"] = training
         return settings
 
-    def experiment(self, fold: int, runs: Path, root: Path | None = None, weights: Path | None = None) -> Experiment:
+    def experiment(
+        self,
+        fold: int,
+        runs: Path,
+        root: Path | None = None,
+        weights: Path | None = None,
+        device: torch.device = CPU,
+    ) -> Experiment:
         """The experiment of one fold."""
         return Experiment(
             data=self.data,
@@ -181,6 +190,7 @@ class Recipe(BaseModel):
             calibrators=self.calibrators,
             tag=self.tag,
             runs=runs,
+            device=device,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from gfss.devices import device_name
 from gfss.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.records import peak_memory_mb, versions, write_record
@@ -67,7 +68,7 @@ def _train(plan: Plan, step: Step, experiment: Experiment) -> None:
         seconds=time.perf_counter() - start,
         peak_memory_mb=peak_memory_mb(),
         resumed=resumed,
-        cpu=versions()["cpu"],
+        cpu=versions()["cpu"] if experiment.device.type == "cpu" else device_name(experiment.device),
     )
     if is_first():
         add_cost(plan.record_path(step.fold, name, step.shots, "paired", 0).parent / "costs.csv", cost)

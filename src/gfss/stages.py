@@ -58,7 +58,7 @@ def train_base_stage(
         options = replace(options, epochs=epochs)
     if frozen_until:
         options = replace(options, frozen_until=frozen_until)
-    workers = start_workers()
+    workers = start_workers(experiment.device)
     encoder = experiment.pretrained
     train_base(
         experiment.train_set,
@@ -96,7 +96,7 @@ def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = Fal
         folder = experiment.held_out_folder(group, groups)
         if has_checkpoint(folder, "base"):
             continue
-        workers = start_workers()
+        workers = start_workers(experiment.device)
         encoder = experiment.fresh_encoder() if options.changes_encoder else experiment.model.encoder
         train_base(
             experiment.train_set,
@@ -136,7 +136,7 @@ def train_method_stage(
         options = replace(options, iterations=iterations)
     if episodes:
         options = replace(options, episodes=episodes, several=min(options.several, episodes))
-    workers = start_workers()
+    workers = start_workers(experiment.device)
     method = experiment.method(name, shots, seed, trained=False)
     if method.module is None:
         raise GfssError(f"method '{name}' needs no training; evaluate it right away")
@@ -146,12 +146,15 @@ def train_method_stage(
         inner = method.inner
         key = json.dumps([inner.name, experiment.model.card.as_json(), asdict(experiment.novel_options)], default=str)
         key += _weights_hash(experiment.model.head)
+        if experiment.device.type != "cpu":  # its sums round in another way
+            key += experiment.device.type
         if inner.module is not None:
             key += _weights_hash(inner.module)
         source = experiment.train_source
         if options.held_out and inner.module is None:
             source = train_held_out_stage(experiment, options.held_out, resume)
-            key += "".join(hashlib.sha256(one.store.rows().numpy().tobytes()).hexdigest() for one in source.sources)
+            rows = (one.store.rows().cpu().numpy() for one in source.sources)
+            key += "".join(hashlib.sha256(each.tobytes()).hexdigest() for each in rows)
         losses = train_calibrator(method, source, options, key=key, **common)
     else:
         losses = train_method(method, experiment.train_source, options, **common)
@@ -167,5 +170,5 @@ def train_method_stage(
 def _weights_hash(module: torch.nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
-        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+        digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())
     return digest.hexdigest()

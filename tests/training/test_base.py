@@ -17,6 +17,7 @@ from torch import Tensor
 
 from gfss.data.catalog import VOID
 from gfss.data.dataset import Dataset
+from gfss.devices import CPU
 from gfss.errors import GfssError
 from gfss.models.base_model import BaseModel
 from gfss.models.encoders import build_encoder
@@ -125,8 +126,8 @@ def test_colours_are_shuffled_if_asked_for() -> None:
 class MirroredBank(Bank):
     """A bank of the mirror images."""
 
-    def features(self, images: Sequence[int], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-        return {name: level.flip(-1) for name, level in super().features(images, dtype).items()}
+    def features(self, images: Sequence[int], device: torch.device = CPU) -> dict[str, Tensor]:
+        return {name: level.flip(-1) for name, level in super().features(images, device).items()}
 
     def labels(self, images: Sequence[int], table: np.ndarray | None = None, stride: int = 1) -> Tensor:
         return super().labels(images, table, stride).flip(-1)

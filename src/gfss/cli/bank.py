@@ -17,11 +17,14 @@ def build(
     encoder_weights: o.Weights = None,
     output_stride: o.OutputStride = None,
     size: o.Size = 0,
+    device: o.Device = "cpu",
     threads: o.Threads = 0,
 ) -> None:
     """Write the features of every image; an interrupted build continues where it stopped."""
     o.use_threads(threads)
-    experiment = o.open_experiment(data, root, 0, "", encoder, encoder_weights, output_stride, size, o.RUNS)
+    experiment = o.open_experiment(
+        data, root, 0, "", encoder, encoder_weights, output_stride, size, o.RUNS, device=device
+    )
     for split in ("train", "val"):
         bank = experiment.bank(split, experiment.pretrained)
         typer.echo(f"{split}: {bank.count} images, {bank.map_size} x {bank.map_size} maps, in {bank.folder}")

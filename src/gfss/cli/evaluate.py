@@ -34,6 +34,7 @@ def evaluate(
     contiguous: o.Contiguous = False,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Record file; a folder for several methods.")] = None,
     runs: o.Runs = o.RUNS,
+    device: o.Device = "cpu",
     threads: o.Threads = 0,
 ) -> None:
     """Run methods over the tasks of a protocol; print their figures and write one JSON record each.
@@ -53,7 +54,7 @@ def evaluate(
         raise unknown("protocol", protocol, ("paired", "joint"))
     o.use_threads(threads)
     experiment = o.open_experiment(
-        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous
+        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous, device
     )
     names = [name.strip() for name in method.split(",") if name.strip()]
     if not names:

@@ -25,6 +25,9 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Runs = Annotated[Path, typer.Option(help="Folder of trained parts.")]
 RUNS = Path("runs")
 Threads = Annotated[int, typer.Option(help="CPU threads; all cores if 0.")]
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda, or cuda:1 ...; torchrun gives each of its processes a card of its own.")
+]
 Contiguous = Annotated[bool, typer.Option("--contiguous", help="COCO folds as blocks of ids instead of interleaved.")]
 
 
@@ -39,8 +42,10 @@ def open_experiment(
     size: int,
     runs: Path,
     contiguous: bool = False,
+    device: str = "cpu",
 ) -> Experiment:
     """The experiment that a command line describes."""
+    from gfss.devices import find_device
     from gfss.experiment import Experiment
 
     names = tuple(name.strip() for name in novel.split(",") if name.strip())
@@ -55,6 +60,7 @@ def open_experiment(
         novel=names,
         contiguous=contiguous,
         runs=runs,
+        device=find_device(device),
     )
 
 

@@ -31,6 +31,7 @@ def run(
     root: o.Root = None,
     encoder_weights: o.Weights = None,
     runs: o.Runs = o.RUNS,
+    device: o.Device = "cpu",
     threads: o.Threads = 0,
 ) -> None:
     """Run every stage of a recipe that is not done yet: base models, trained methods, evaluations.
@@ -38,6 +39,7 @@ def run(
     What is done is seen from the files: a trained part by its checkpoint, an evaluation by its record. The same command
     after an interruption continues where it stopped. Estimates of the plan are rough: minutes or days.
     """
+    from gfss.devices import find_device
     from gfss.plan import Plan
     from gfss.progress import console
     from gfss.recipe_files import find_recipe
@@ -48,7 +50,7 @@ def run(
     o.use_threads(threads)
     chosen = read_recipe(find_recipe(recipe), change or [])
     weights = find_weights(chosen.encoder, encoder_weights)
-    plan = Plan(chosen, runs, out, root, weights)
+    plan = Plan(chosen, runs, out, root, weights, find_device(device))
     if dry_run:
         from rich.console import Console
 
@@ -61,7 +63,8 @@ def run(
     if report:
         from gfss.evaluation.report import write_report
 
-        page, experiment = out / f"{Path(recipe).stem}.html", plan.experiment(chosen.folds[0])
+        page = out / f"{Path(recipe).stem}.html"
+        experiment = chosen.experiment(chosen.folds[0], runs, root, weights)
         write_report([out / experiment.folder.parent.name], page, experiment)
         typer.echo(f"report: {page}")
 

@@ -34,6 +34,7 @@ def base(
     resume: Resume = False,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Folder of results for the record.")] = None,
     runs: o.Runs = o.RUNS,
+    device: o.Device = "cpu",
     threads: o.Threads = 0,
 ) -> None:
     """Stage 1: train pyramid head and base classifier, then print the base mIoU on the val images."""
@@ -43,7 +44,7 @@ def base(
 
     o.use_threads(threads)
     experiment = o.open_experiment(
-        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous
+        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous, device
     )
     figures = train_base_stage(experiment, recipe, epochs=epochs, frozen_until=frozen_until, seed=seed, resume=resume)
     for name, value in figures.items():
@@ -72,6 +73,7 @@ def method(
     contiguous: o.Contiguous = False,
     resume: Resume = False,
     runs: o.Runs = o.RUNS,
+    device: o.Device = "cpu",
     threads: o.Threads = 0,
 ) -> None:
     """Stage 2: train a method on episodes whose novel classes are played by base classes."""
@@ -80,7 +82,7 @@ def method(
 
     o.use_threads(threads)
     experiment = o.open_experiment(
-        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous
+        data, root, fold, novel, encoder, encoder_weights, output_stride, size, runs, contiguous, device
     )
     loss = train_method_stage(
         experiment, method, shots, recipe, iterations=iterations, episodes=episodes, seed=seed, resume=resume
@@ -108,10 +110,11 @@ def calibrator(
     contiguous: o.Contiguous = False,
     resume: Resume = False,
     runs: o.Runs = o.RUNS,
+    device: o.Device = "cpu",
     threads: o.Threads = 0,
 ) -> None:
     """Stage 2 of PCN: train the calibrator on top of normalised score fusion."""
     method(
         preset, shots, data, root, fold, novel, encoder, encoder_weights, output_stride, size,
-        recipe, iterations, episodes, seed, contiguous, resume, runs, threads,
+        recipe, iterations, episodes, seed, contiguous, resume, runs, device, threads,
     )  # fmt: skip

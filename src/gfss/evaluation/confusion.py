@@ -26,7 +26,7 @@ def group_confusion(
     for drawn in tasks:
         support = source.support(drawn, source.fold)
         features = source.store.features(drawn.queries)
-        truth = source.store.bank.labels(drawn.queries, source.fold.label_table(drawn.novel))
+        truth = source.store.labels(drawn.queries, source.fold.label_table(drawn.novel))
         for method in methods:
             method.learn(support)
             predicted = class_map(method.scores(features), (truth.shape[-2], truth.shape[-1]))

@@ -75,7 +75,7 @@ def worst_tasks(source: EpisodeSource, method: Method, tasks: Sequence[Task], co
         own = range(0, len(drawn.queries), 2)  # the first of each pair shows the novel class
         images = [drawn.queries[i] for i in own]
         features = source.store.features(images)
-        truth = source.store.bank.labels(images, source.fold.label_table(drawn.novel))
+        truth = source.store.labels(images, source.fold.label_table(drawn.novel))
         size = (truth.shape[-2], truth.shape[-1])
         predicted = class_map(method.scores(features), size)
         novel = len(source.fold.base) + 1

@@ -128,7 +128,7 @@ def choose(source: EpisodeSource, first: Method, last: Method, tasks: Sequence[T
         support = source.support(drawn, source.fold)
         images = list(drawn.queries[:6])
         features = source.store.features(images)
-        truth = source.store.bank.labels(images, source.fold.label_table(drawn.novel))
+        truth = source.store.labels(images, source.fold.label_table(drawn.novel))
         right: list[Tensor] = []
         for method in (first, last):
             method.learn(support)

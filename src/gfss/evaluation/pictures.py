@@ -54,7 +54,7 @@ def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[
     image = drawn.queries[query]
     features = source.store.features([image])
     table = source.fold.label_table(drawn.novel)
-    size = source.store.bank.size
+    size = source.store.size
     pixels = square_image(source.dataset.image(image), size)
     height, width = _fitted(source.dataset.image(image), size)
     heat.learn(support)
@@ -76,7 +76,7 @@ def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[
     return TaskView(
         support=example[: support_size[0], : support_size[1]],
         query=crop(pixels),
-        truth=crop(marked(pixels, source.store.bank.labels([image], table)[0].numpy(), base)),
+        truth=crop(marked(pixels, source.store.labels([image], table)[0].numpy(), base)),
         base_heat=crop(heat_map(pixels, scores[1 : base + 1].amax(dim=0))),
         novel_heat=crop(heat_map(pixels, scores[base + 1 :].amax(dim=0))),
         predictions={name: crop(marked(pixels, labels, base)) for name, labels in predictions.items()},

@@ -106,7 +106,7 @@ def _examine_task(
                 scores = method.scores(query.features)
             with outcome.timed("count"):
                 predicted = class_map(scores, (query.labels.shape[-2], query.labels.shape[-1]))
-                outcome.counts.append(image_counts(predicted, query.labels, scores.shape[1]))
+                outcome.counts.append(image_counts(predicted, query.labels, scores.shape[1]).cpu())
     return outcomes
 
 
@@ -114,4 +114,4 @@ def _chunks(source: EpisodeSource, drawn: Task, fold: Fold) -> Iterator[Query]:
     table = fold.label_table(drawn.novel)
     for start in range(0, len(drawn.queries), CHUNK):
         images = drawn.queries[start : start + CHUNK]
-        yield Query(source.store.features(images), source.store.bank.labels(images, table))
+        yield Query(source.store.features(images), source.store.labels(images, table))

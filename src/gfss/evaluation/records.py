@@ -142,14 +142,15 @@ def peak_memory_mb() -> float | None:
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)  # bytes on macOS, kilobytes elsewhere
 
 
-def versions() -> dict[str, str]:
-    """Python, torch, gfss and the processor that a run is made with."""
-    return {
+def versions(device: str = "cpu") -> dict[str, str]:
+    """Python, torch, gfss and the processor that a run is made with, and the device if it is not the processor."""
+    found = {
         "python": platform.python_version(),
         "torch": version("torch"),
         "gfss": gfss.__version__,
         "cpu": _processor(),
     }
+    return found if device == "cpu" else {**found, "device": device}
 
 
 def _processor() -> str:

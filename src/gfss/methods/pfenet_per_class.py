@@ -37,7 +37,7 @@ class Exemplars(nn.Module):
 
     def keep(self, place: int, middle: Tensor, high: Tensor) -> None:
         """Keep positions (positions, channels) of base class ``place`` (from 0)."""
-        slots = (self.seen[place] + torch.arange(len(middle))) % EXEMPLARS
+        slots = (self.seen[place] + torch.arange(len(middle), device=self.seen.device)) % EXEMPLARS
         self.middle[place, slots] = middle
         self.high[place, slots] = high
         self.seen[place] += len(middle)

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from gfss.data.dataset import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
+from gfss.devices import CPU
 from gfss.errors import GfssError
 from gfss.files import cache_folder, make_folder, read_json, write_atomically, write_json
 from gfss.models.encoders.base import Encoder, select_levels
@@ -65,12 +66,11 @@ class Bank:
         """Side of the feature maps."""
         return self._features[0].shape[-1]
 
-    def features(self, images: Sequence[int], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-        """Features of some images: level name -> (images, channels, h, w)."""
-        rows = np.stack([self._features[i // SHARD][i % SHARD] for i in images])
-        return dict(
-            zip(self.channels, torch.from_numpy(rows).to(dtype).split(list(self.channels.values()), dim=1), strict=True)
-        )
+    def features(self, images: Sequence[int], device: torch.device = CPU) -> dict[str, Tensor]:
+        """Features of some images: level name -> (images, channels, h, w), in single precision."""
+        rows = torch.from_numpy(np.stack([self._features[i // SHARD][i % SHARD] for i in images]))
+        levels = rows.to(device).float().split(list(self.channels.values()), dim=1)  # half precision travels faster
+        return dict(zip(self.channels, levels, strict=True))
 
     def labels(self, images: Sequence[int], table: np.ndarray | None = None, stride: int = 1) -> Tensor:
         """Label maps (images, size, size) uint8, through a label table if given, every ``stride``-th pixel."""
@@ -106,11 +106,11 @@ def build_bank(
         side = encoder.map_size(size)
         need = sum(len(shards[n]) for n in todo) * (2 * sum(channels.values()) * side**2 + size**2)
         _require_space(folder, need)
-        fast = fast_form(encoder, size)
+        fast = fast_form(encoder, size) if encoder.device.type == "cpu" else encoder.eval()
         done = len(dataset) - sum(len(shards[n]) for n in todo)
         images = [i for number in todo for i in shards[number]]
         # all images in one go, so that workers encode the next shard while one is written
-        encoded = side_by_side(lambda i: _encode(fast, dataset, i, size, levels), images)
+        encoded = side_by_side(lambda i: _encode(fast, dataset, i, size, levels, encoder.device), images)
         with Bar(f"feature bank of {dataset.name}", len(dataset), start=done) as bar:
             for number in todo:
                 rows = []
@@ -153,14 +153,16 @@ def _checksums_hold(features: Path) -> bool:
 
 
 @torch.inference_mode()
-def _encode(encoder: Run, dataset: Dataset, i: int, size: int, levels: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _encode(
+    encoder: Run, dataset: Dataset, i: int, size: int, levels: Sequence[str], device: torch.device
+) -> tuple[np.ndarray, np.ndarray]:
     """Features and label map of an image."""
     image, label = _square(dataset, i, size)
-    x = to_tensor(image[None]).contiguous(memory_format=torch.channels_last)
+    x = to_tensor(image[None]).to(device).contiguous(memory_format=torch.channels_last)
     maps = torch.cat(select_levels(encoder(x), levels), dim=1)
     if not torch.isfinite(maps).all():
         raise GfssError(f"{dataset.name}: the encoder gives infinite features for {dataset.ids[i]}")
-    return maps[0].clamp(-65504, 65504).half().contiguous().numpy(), label
+    return maps[0].clamp(-65504, 65504).half().contiguous().cpu().numpy(), label
 
 
 def _write_shard(folder: Path, number: int, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:

@@ -130,6 +130,7 @@ def train_base(
     """Train a base model on the base classes of a fold.
 
     Args:
+        encoder: training takes place where it lies.
         bank: features of ``dataset``; needed unless the encoder is trained too.
         avoid: images that are left out.
     """
@@ -150,7 +151,7 @@ def train_base(
         fold=fold_number,
         training={**asdict(options), "seed": seed},
     )
-    model = BaseModel(encoder, head, card)
+    model = BaseModel(encoder, head, card).to(encoder.device)
     if workers and workers.world > 1:
         share_dropout(head)
     model.freeze(keep=lambda name: options.train_encoder or name.startswith("head."))
@@ -163,8 +164,8 @@ def train_base(
 
     def from_bank(chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
         assert bank is not None
-        levels = bank.features(chosen)
-        labels = bank.labels(chosen, table, stride)
+        levels = bank.features(chosen, encoder.device)
+        labels = bank.labels(chosen, table, stride).to(encoder.device)
         for axis, which in ((-1, varied[:, 0]), (-2, varied[:, 1])):
             rows = torch.from_numpy(np.flatnonzero(which))
             labels[rows] = labels[rows].flip(axis)
@@ -184,13 +185,14 @@ def train_base(
             image, mask = read(i)
             pixels.append(square_image(image[steps][..., colours], size))
             labels.append(table[square_label(mask[steps], size)][::stride, ::stride])
-        return model(to_tensor(np.stack(pixels))).base, torch.from_numpy(np.stack(labels))
+        images = to_tensor(np.stack(pixels)).to(encoder.device)
+        return model(images).base, torch.from_numpy(np.stack(labels)).to(encoder.device)
 
     frozen_bank = None if options.train_encoder else bank
     forward = from_images if frozen_bank is None else from_bank
     if frozen_bank is not None:
         sample = np.random.default_rng(seed).choice(images, min(STATISTICS_IMAGES, len(images)), replace=False)
-        head.standardise(frozen_bank.features(sample.tolist()))
+        head.standardise(frozen_bank.features(sample.tolist(), encoder.device))
         trained = nn.ModuleList([head, *tail])
     else:
         trained = model
@@ -235,8 +237,8 @@ def base_miou(model: BaseModel, bank: Bank, dataset: Dataset, fold: Fold) -> dic
     for start in track(range(0, bank.count, 16), f"base classes of {dataset.name}", total=-(-bank.count // 16)):
         chosen = range(start, min(start + 16, bank.count))
         with torch.no_grad():
-            predicted = class_map(model.head(bank.features(chosen)).base, size)
-        counts += image_counts(predicted, bank.labels(chosen, table), classes).sum(dim=0)
+            predicted = class_map(model.head(bank.features(chosen, model.encoder.device)).base, size)
+        counts += image_counts(predicted.cpu(), bank.labels(chosen, table), classes).sum(dim=0)
     union = (counts[:, 1] + counts[:, 2] - counts[:, 0]).clamp_min(1)
     iou = (100 * counts[:, 0] / union).tolist()
     names = ["background", *model.card.classes]

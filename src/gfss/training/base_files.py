@@ -44,4 +44,4 @@ def load_base(folder: Path, encoder: Encoder | None = None, weights: Path | None
                 f"{card.encoder} at hand are {encoder.weights_hash()}; give the matching file with --encoder-weights"
             )
     model.freeze()
-    return model.eval()
+    return model.to(encoder.device).eval()

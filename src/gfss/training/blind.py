@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gfss.data.dataset import Dataset
 from gfss.data.transforms import square_label
+from gfss.devices import CPU
 from gfss.models.pspnet import Features
 
 SIDE = 2  # of the empty maps
@@ -30,15 +31,12 @@ class BlindStore:
     base: int
     size: int
 
-    @property
-    def bank(self) -> BlindStore:
-        """Labels are read from the files themselves."""
-        return self
-
     def features(self, images: Sequence[int]) -> Features:
         """Maps of zeros."""
         empty = torch.zeros(len(images), 1, SIDE, SIDE)
         return Features({}, (), empty, empty.expand(-1, self.base + 1, -1, -1))
+
+    device = CPU
 
     def labels(self, images: Sequence[int], table: np.ndarray | None = None, stride: int = 1) -> Tensor:
         """Label maps as :meth:`gfss.training.bank.Bank.labels` gives them."""

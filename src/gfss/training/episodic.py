@@ -145,7 +145,7 @@ class PlayedEpisodes:
         for chunk in track(todo, f"playing {self.count} episodes", total=len(chunks), start=done):
             maps = list(side_by_side(play, range(chunk * CHUNK, min((chunk + 1) * CHUNK, self.count))))
             with write_atomically(self._path(chunk)) as file:
-                np.save(file, torch.stack(maps).half().numpy())
+                np.save(file, torch.stack(maps).half().cpu().numpy())
 
     def draw(self, i: int) -> Task:
         """Images of episode ``i``; two queries are a pair."""
@@ -273,10 +273,11 @@ def _group_loss(calibrator: Calibrator, played: PlayedEpisodes, chosen: list[tup
         queries += images
         fused.append(scores)
         evidence.append(said)
-        labels.append(source.store.bank.labels(images, table, options.label_stride))
+        labels.append(source.store.labels(images, table, options.label_stride))
     features = source.store.features(queries) if calibrator.reads_features else None
-    together = Evidence(*(torch.cat(maps) for maps in zip(*evidence, strict=True)))
-    scores = calibrator(torch.cat(fused), features, options.ways, together)
+    device = source.store.device
+    together = Evidence(*(torch.cat(maps).to(device) for maps in zip(*evidence, strict=True)))
+    scores = calibrator(torch.cat(fused).to(device), features, options.ways, together)
     return calibration_loss(scores, torch.cat(labels), options.ways, options.novel_weight, options.overlap)
 
 

@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from gfss.devices import CPU
+
 T = TypeVar("T")
 
 
@@ -63,14 +65,18 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def start_workers() -> Workers:
-    """Join the other processes if ``torchrun`` started this one; everything works on the CPU."""
+def start_workers(device: torch.device = CPU) -> Workers:
+    """Join the other processes if ``torchrun`` started this one.
+
+    Args:
+        device: where this process computes; a graphics card has its own way of exchange.
+    """
     world = started_processes()
     if world == 1:
         return Workers()
     from lightning_fabric import Fabric  # slow to import
 
-    fabric = Fabric(accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", world)), strategy="ddp")
+    fabric = Fabric(accelerator=device.type, devices=int(os.environ.get("LOCAL_WORLD_SIZE", world)), strategy="ddp")
     fabric.launch()
     atexit.unregister(_leave)
     atexit.register(_leave)

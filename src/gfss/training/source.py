@@ -42,12 +42,29 @@ class FeatureStore:
         """Features of some images."""
         if not self.keep:
             parts = [images[i : i + CHUNK] for i in range(0, len(images), CHUNK)]
-            return concatenate([self.model.head(self.bank.features(part)) for part in parts])
+            return concatenate([self._head(part) for part in parts])
         missing = sorted({i for i in images if i not in self._kept})
         for start in range(0, len(missing), CHUNK):
             part = missing[start : start + CHUNK]
-            self._kept.update(zip(part, keep(self.model.head(self.bank.features(part))), strict=True))
+            self._kept.update(zip(part, keep(self._head(part)), strict=True))
         return KeptFeatures([self._kept[i] for i in images])
+
+    def labels(self, images: Sequence[int], table: np.ndarray, stride: int = 1) -> Tensor:
+        """Label maps as :meth:`gfss.training.bank.Bank.labels` gives them, where the features are."""
+        return self.bank.labels(images, table, stride).to(self.device)
+
+    @property
+    def size(self) -> int:
+        """Side of the square images and labels."""
+        return self.bank.size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.encoder.device
+
+    def _head(self, images: Sequence[int]) -> Features:
+        return self.model.head(self.bank.features(images, self.device))
 
     def rows(self) -> Tensor:
         """Rows of the base classifier, (base + 1, channels)."""
@@ -103,7 +120,7 @@ class EpisodeSource:
         support = self.support(drawn, fold)
         query = Query(
             self.query_features(drawn.queries, fold),
-            self.store.bank.labels(drawn.queries, fold.label_table(drawn.novel), stride),
+            self.store.labels(drawn.queries, fold.label_table(drawn.novel), stride),
         )
         return Episode(support, query)
 
@@ -116,7 +133,7 @@ class EpisodeSource:
         images = [image for group in drawn.supports for image in group]
         return Support(
             features=self._without(self.store.features(images), fold),
-            labels=self.store.bank.labels(images, fold.label_table(drawn.novel)),
+            labels=self.store.labels(images, fold.label_table(drawn.novel)),
             novel=len(drawn.novel),
             base_rows=self._rows(fold),
             owners=tuple(owner for owner, group in enumerate(drawn.supports) for _ in group),

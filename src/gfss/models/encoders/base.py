@@ -64,6 +64,11 @@ class Encoder(nn.Module):
         """The parts that come after a level."""
         raise GfssError("this encoder cannot be entered at an inner level; train it whole or keep it frozen")
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return self.mean.device
+
     def map_size(self, size: int) -> int:
         """Side of the feature maps for a square input; encoders on a patch grid refuse sizes that do not fit."""
         return -(-size // self.stride)
