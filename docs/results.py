@@ -175,7 +175,7 @@ def _mark(records: Sequence[Record]) -> str:
 
 def _paper(record: Record, fold: int | None) -> str:
     """H of the paper, per-image, of its own end-to-end ResNet-50; empty where it has none."""
-    method = PAPER_NAMES.get(record.method, record.method.removeprefix("pcn-").replace("+T", "+t"))
+    method = PAPER_NAMES.get(record.method, record.method.removeprefix("pcn-"))
     found = comparable_figure(
         data=record.data,
         method=method,

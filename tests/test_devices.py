@@ -20,6 +20,7 @@ from gfss.methods import CALIBRATED
 from gfss.models.encoders import build_encoder
 from gfss.models.novel import NovelOptions
 from gfss.stages import train_base_stage, train_method_stage
+from gfss.training import bank as bank_module
 from gfss.training.bank import build_bank
 from gfss.training.base import BaseOptions
 from gfss.training.episodic import EpisodicOptions
@@ -42,6 +43,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def one_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frozen encoders in the same form on both devices; that of the CPU rounds in another way."""
+    monkeypatch.setattr(bank_module, "fast_form", lambda encoder, size: encoder.eval())
+
+
 def opened(data: Path, runs: Path, device: torch.device) -> Experiment:
     novel = NovelOptions(hidden=8, steps=10)
     return Experiment(str(data), encoder="tiny", size=SIZE, novel_options=novel, runs=runs, device=device)
@@ -59,6 +66,7 @@ def run_all(data: Path, runs: Path, device: torch.device) -> list[Record]:
     return records + evaluate_stage(last, ("pcn", "nsf", "bcm"), 1, "joint", tasks=1)
 
 
+@pytest.mark.usefixtures("one_form")
 @pytest.mark.filterwarnings("ignore:.*which is a no-op")  # torch cannot know that our meta tensors have values
 def test_every_method_gives_on_another_device_what_it_gives_on_the_cpu(data: Path, tmp_path: Path) -> None:
     here = run_all(data, tmp_path / "here", CPU)
@@ -69,6 +77,7 @@ def test_every_method_gives_on_another_device_what_it_gives_on_the_cpu(data: Pat
         assert same_result(first, second), first.method
 
 
+@pytest.mark.usefixtures("one_form")
 def test_an_encoder_and_every_calibrator_are_trained_on_another_device(data: Path, tmp_path: Path) -> None:
     fresh = replace(EPISODIC, iterations=1, episodes=None, several=0, held_out=0)
     figures = []
@@ -79,6 +88,18 @@ def test_an_encoder_and_every_calibrator_are_trained_on_another_device(data: Pat
             names = [*CALIBRATED, "score+T", "npf+T"]
             figures.append((iou, {name: train_method_stage(experiment, name, 1, options=fresh) for name in names}))
     assert figures[0] == figures[1]
+
+
+@pytest.mark.usefixtures("one_form")
+def test_held_out_models_with_an_encoder_of_their_own_are_on_the_device_too(data: Path, tmp_path: Path) -> None:
+    options = replace(EPISODIC, iterations=2, episodes=2, several=0)
+    with second_device() as device:
+        losses = []
+        for place in (CPU, device):
+            experiment = opened(data, tmp_path / place.type, place)
+            train_base_stage(experiment, options=replace(WHOLE, epochs=1))
+            losses.append(train_method_stage(experiment, "pcn", 1, options=options))
+    assert losses[0] == losses[1]
 
 
 def test_a_bank_is_built_on_another_device(data: Path, tmp_path: Path) -> None:
@@ -119,3 +140,6 @@ def test_a_card_of_its_own_for_every_process(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(GfssError, match="sees 2 CUDA"):
         find_device("cuda")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(GfssError, match="one card"):
+        find_device("cuda:1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,18 +12,19 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.conftest import REPOSITORY
-from tests.tiny_recipe import tiny_content
+from tests.tiny_recipe import fake_record, tiny_content
 
 import gfss.runner
 from gfss.cli import main
 from gfss.errors import GfssError
 from gfss.estimate import Estimate
 from gfss.evaluation.costs import read_costs
-from gfss.evaluation.records import find_records, read_record, same_result
+from gfss.evaluation.records import find_records, read_record, same_result, write_record
 from gfss.plan import Plan, differences
 from gfss.recipe_files import find_recipe
 from gfss.recipes import Recipe, make_recipe, read_recipe
 from gfss.runner import run_plan
+from gfss.stages import train_base_stage, train_method_stage
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,56 @@ def test_models_of_other_settings_are_refused(data: Path, finished: Path) -> Non
         _ = plan_in(finished, make_recipe(content)).steps
     content["tag"] = "longer"
     assert len(plan_in(finished, make_recipe(content)).todo) == 3
+
+
+def test_records_of_another_output_stride_or_kind_of_folds_are_not_taken(tmp_path: Path) -> None:
+    def plan(**changes: object) -> Plan:
+        content = {"data": "coco", "encoder": "lite0", "methods": ["nsf"], **changes}
+        return Plan(make_recipe(content), tmp_path / "runs", tmp_path / "results")
+
+    def write(of: Plan) -> Path:
+        settings = json.loads(json.dumps(of.recipe.settings("nsf", 1)))
+        path = of.record_path(0, "nsf", 1, "paired", 0)
+        write_record(path, fake_record("nsf", data="coco", recipe=settings))
+        return path
+
+    usual = write(plan())
+    assert not plan().todo
+    assert not plan(output_stride=16).todo  # the usual one
+    assert plan(contiguous=True).todo
+    assert plan(output_stride=8).todo
+    assert write(plan(contiguous=True)) != usual
+    assert not plan(contiguous=True).todo
+    write(plan(output_stride=8))
+    assert not plan(output_stride=8).todo
+    assert plan().todo
+
+
+def test_a_base_model_of_another_output_stride_is_refused(data: Path, finished: Path) -> None:
+    experiment = make_recipe(tiny_content(data)).experiment(0, finished / "runs")
+    experiment.output_stride = 8
+    with pytest.raises(GfssError, match="output stride 4, not 8"):
+        _ = experiment.model
+
+
+def test_methods_on_another_base_model_are_refused(data: Path, finished: Path, tmp_path: Path) -> None:
+    """The base model was moved away and trained anew, what stood on it stayed."""
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    content = tiny_content(data, protocols={"paired": 3})
+    first = Plan(make_recipe(content), tmp_path / "runs", tmp_path / "results")
+    folder = first.experiment(0).base_folder
+    shutil.rmtree(folder)
+    content["base"]["epochs"] = 3
+    recipe = make_recipe(content)
+    train_base_stage(recipe.experiment(0, tmp_path / "runs"), options=recipe.base)
+    with pytest.raises(GfssError, match="on a base model with epochs = 1 instead of 3"):
+        _ = Plan(recipe, tmp_path / "runs", tmp_path / "results").steps
+    experiment = recipe.experiment(0, tmp_path / "runs")
+    with pytest.raises(GfssError, match="base model whose epochs is 1, not 3"):
+        experiment.method("pcn", 1)
+    shutil.rmtree(experiment.method_folder("pcn", 1))
+    with pytest.raises(GfssError, match="base-without-part1of3 was trained with epochs 1"):
+        train_method_stage(experiment, "pcn", 1, options=recipe.training("pcn", 1))
 
 
 def test_an_interrupted_run_continues_and_equals_another(

@@ -8,6 +8,7 @@ import pytest
 from tests.tiny_recipe import fake_record
 
 from gfss.cli import main
+from gfss.cli.reproduce import recipe_for
 from gfss.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.paper import paper_figure
@@ -108,6 +109,46 @@ def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:
     assert (ours["hours"], ours["gigabytes"], ours["H"], ours["machine"]) == ("> 1.50", "2.0", "48.00", "a cpu")
     assert (paper["hours"], paper["gigabytes"], paper["H"]) == ("6.80", "4.70", "53.09")
     assert row(table, "denet")["hours"] == NOT_RUN
+
+
+def test_costs_are_found_from_the_folder_of_records_itself_and_not_mixed_with_a_tag(tmp_path: Path) -> None:
+    for folder, seconds in (("pascal-lite0", 1.0), ("pascal-lite0-short", 2.0), ("pascal-lite0x", 3.0)):
+        add_cost(tmp_path / folder / "fold0" / "costs.csv", TrainingCost("pcn", 1, seconds, None, False, "a cpu"))
+    for place in (tmp_path, tmp_path / "pascal-lite0"):
+        assert [cost.seconds for cost in find_costs([place], "pascal", "lite0")] == [1.0]
+    assert [cost.seconds for cost in find_costs([tmp_path / "pascal-lite0-short"], "pascal", "lite0")] == [2.0]
+
+
+def test_frozen_and_trained_encoders_have_tables_of_their_own() -> None:
+    records = [
+        fake_record(method, 60.0 if trained else 50.0, recipe={"base": {"train_encoder": trained, "seed": trained}})
+        for method, trained in (("nsf", True), ("nsf", False), ("score", False))
+    ]
+    first, second = make_tables("table3", records, "lite0")
+    assert "encoder trained too" in first.title
+    assert "encoder frozen" in second.title
+    assert (row(first, "nsf")["base"], row(first, "score")["base"]) == ("60.00", NOT_RUN)
+    assert (row(second, "nsf")["base"], row(second, "score")["base"]) == ("50.00", "50.00")
+
+
+def test_the_recipe_is_that_of_the_encoder() -> None:
+    assert recipe_for("table1", "lite0") == "frozen/pascal-lite0"
+    assert recipe_for("table1", "resnet50") == "frozen/pascal-resnet50"
+    assert recipe_for("table3", "resnet50") == "paper/pascal-resnet50-ablations"
+    assert recipe_for("table3", "tiny") is None
+
+
+def test_what_is_missing_with_another_encoder_is_run_by_another_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for encoder in ("resnet50", "tiny"):
+        write_record(tmp_path / f"{encoder}.json", fake_record("nsf", encoder=encoder))
+    assert main(["reproduce", "table3", "--results", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert "gfss reproduce table3 --run --encoder resnet50" in said
+    assert "not run with tiny: score, npf; no recipe" in said
+    assert main(["reproduce", "table3", "--results", str(tmp_path), "--encoder", "tiny", "--run"]) == 2
+    assert "no recipe of table3 is about encoder tiny" in capsys.readouterr().err
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

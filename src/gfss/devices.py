@@ -17,6 +17,11 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
+def peak_memory_mb(device: torch.device) -> float | None:
+    """Largest memory that tensors on a graphics card took so far; None on the CPU."""
+    return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+
+
 def find_device(name: str) -> torch.device:
     """A device by name; processes started together by ``torchrun`` take one graphics card each.
 
@@ -29,6 +34,8 @@ def find_device(name: str) -> torch.device:
     if kind == "cpu":
         return CPU
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if number and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise GfssError(f"several processes take a card each, but '{name}' is one card; give --device cuda")
     place = number or os.environ.get("LOCAL_RANK", "0")
     if not place.isdecimal() or int(place) >= cards:
         raise GfssError(

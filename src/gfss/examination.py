@@ -57,7 +57,7 @@ def evaluate_stage(
     ids = (supports or source).dataset.ids
     support_ids = [[ids[i] for group in task.supports for i in group] for task in drawn]
     names_of = experiment.val_set.classes
-    recipe: dict[str, Any] = {"size": experiment.size}
+    recipe: dict[str, Any] = {"size": experiment.size, **experiment.special}
     if supports_from != "val":
         recipe["supports"] = supports_from
     if not blind:
@@ -112,7 +112,7 @@ def base_record(experiment: Experiment, iou: Mapping[str, float]) -> Record:
         protocol="joint",
         tasks=1,
         seed=int(card.training.get("seed", 0)),
-        recipe=json.loads(json.dumps({"size": experiment.size, "base": card.training})),
+        recipe=json.loads(json.dumps({"size": experiment.size, **experiment.special, "base": card.training})),
         base_classes=list(card.classes),
         novel_classes=list(card.novel),
         supports=[[]],
@@ -129,7 +129,8 @@ def record_path(folder: Path, record: Record, tag: str = "") -> Path:
     """
     name = f"{record.method}-{record.shots}shot-{record.protocol}-seed{record.seed}.json"
     system = f"{record.data}-{record.encoder}"
-    return folder / (f"{system}-{tag}" if tag else system) / f"fold{record.fold}" / name
+    fold = f"fold{record.fold}" + ("-contiguous" if record.recipe.get("contiguous") else "")
+    return folder / (f"{system}-{tag}" if tag else system) / fold / name
 
 
 def _training_of(experiment: Experiment, method: Method, shots: int) -> dict[str, Any]:

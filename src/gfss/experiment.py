@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrator import Calibrator, CalibratorOptions
-from gfss.models.encoders import build_encoder
+from gfss.models.encoders import build_encoder, usual_stride
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelOptions
 from gfss.training.bank import Bank, build_bank
@@ -37,6 +38,18 @@ from gfss.training.source import EpisodeSource, FeatureStore
 from gfss.training.trained import load_method
 
 SCENES_SIZE, PHOTO_SIZE = 113, 417
+
+
+def special_settings(encoder: str, output_stride: int | None, contiguous: bool) -> dict[str, Any]:
+    """What is not as usual about features and folds.
+
+    >>> special_settings("lite0", 16, False), special_settings("resnet50", 16, False)
+    ({}, {'output_stride': 16})
+    """
+    special: dict[str, Any] = {"contiguous": True} if contiguous else {}
+    if output_stride not in (None, usual_stride(encoder)):
+        special["output_stride"] = output_stride
+    return special
 
 
 @dataclass
@@ -57,6 +70,7 @@ class Experiment:
         novel_options: how novel classifiers are fitted.
         calibrators: method name -> calibrator, for further methods on NSF (or on NAME, as ``NAME+T``) and in place of
             the usual ones.
+        published: DENet and PFENet in their published width.
         trained_shots: one trained part for any number of shots, trained on so many supports; one for each number if 0.
         tag: word in the folder's name, which keeps apart what is trained in another way.
         runs: folder below which trained parts lie.
@@ -75,6 +89,7 @@ class Experiment:
     levels: tuple[str, ...] = ("layer2", "layer3", "layer4")
     novel_options: NovelOptions = field(default_factory=NovelOptions)
     calibrators: dict[str, CalibratorOptions] = field(default_factory=dict)
+    published: bool = False
     trained_shots: int = 0
     tag: str = ""
     runs: Path = Path("runs")
@@ -96,6 +111,11 @@ class Experiment:
         fold += "-contiguous" if self.contiguous else ""
         system = f"{self.name}-{self.encoder.replace(':', '-').replace('/', '-')}"
         return self.runs / (f"{system}-{self.tag}" if self.tag else system) / fold
+
+    @property
+    def special(self) -> dict[str, Any]:
+        """What is not as usual about this experiment's features and folds, for its records."""
+        return special_settings(self.encoder, self.output_stride, self.contiguous)
 
     @cached_property
     def train_set(self) -> Dataset:
@@ -137,6 +157,11 @@ class Experiment:
                 f"gfss train base --data {self.data} {which} --encoder {self.encoder} --runs {self.runs}"
             )
         model = load_base(self.base_folder, weights=self.weights)
+        if self.output_stride not in (None, model.card.output_stride):
+            raise GfssError(
+                f"the base model in {self.base_folder} was trained at output stride {model.card.output_stride}, not "
+                f"{self.output_stride}; leave --output-stride out or train another one"
+            )
         if model.card.classes != expected:
             raise GfssError(
                 f"the base model in {self.base_folder} knows other classes than fold {self.fold}; train it anew"
@@ -170,7 +195,7 @@ class Experiment:
     def held_out_source(self, group: int, groups: int) -> EpisodeSource:
         """Training episodes on a base model that was trained without a part of the base classes."""
         own = None if self.model.card.trained_encoder else self.model.encoder
-        model = load_base(self.held_out_folder(group, groups), own)
+        model = load_base(self.held_out_folder(group, groups), own).to(self.device)
         fold = self.held_out_fold(group, groups)
         store = FeatureStore(model, self.bank("train", model.encoder))
         avoid = self.held_out_images(group, groups, among=False)
@@ -191,7 +216,7 @@ class Experiment:
     def context(self) -> Context:
         """What methods are built from."""
         side = self.model.encoder.map_size(self.size)
-        return Context(self.model, (side, side), NovelFitter(self.novel_options))
+        return Context(self.model, (side, side), NovelFitter(self.novel_options), self.levels, self.published)
 
     def method_folder(self, method: str, shots: int) -> Path:
         """Where the part of a method lies that serves a number of shots."""
@@ -202,7 +227,7 @@ class Experiment:
         if name in BLIND:
             return BLIND[name]()
         _ = self.context  # opened before seeding: loading a model draws random numbers too
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             method = self._untrained(name)
         if isinstance(method, Calibrated) and method.inner.module is not None:

@@ -19,6 +19,7 @@ from gfss.evaluation.records import Record, read_record
 from gfss.experiment import Experiment
 from gfss.files import read_json
 from gfss.methods import training_shots
+from gfss.models.encoders import usual_stride
 from gfss.recipe_options import CALIBRATOR_SUFFIX
 from gfss.recipes import Recipe
 from gfss.training.checkpoint import has_checkpoint
@@ -94,6 +95,7 @@ class Plan:
         """Where one record goes."""
         experiment = self.experiment(fold)
         place = ",".join(self.recipe.novel_classes) or str(fold)
+        place += "-contiguous" if self.recipe.contiguous else ""
         name = f"{method}-{shots}shot-{protocol}-seed{seed}.json"
         return self.out / experiment.folder.parent.name / f"fold{place}" / name
 
@@ -151,8 +153,10 @@ class Plan:
         done = has_checkpoint(folder, "method")
         if done:
             wanted = self.recipe.settings(name, shots)["training"]
-            found = read_json(folder / "method.json").get("training", {})
-            _refuse_difference(folder, found, wanted, complete=True)
+            about = read_json(folder / "method.json")
+            _refuse_difference(folder, about.get("training", {}), wanted, complete=True)
+            stood_on = about.get("base", {}).get("training", {})
+            _refuse_difference(folder, stood_on, _base_settings(self.recipe), what="on a base model with")
         cost = Cost(0, 0, 0) if done else estimate.method(name, shots)
         parts = self._held_out_parts(experiment, name, shots)
         if not done and parts and parts not in counted:
@@ -191,7 +195,9 @@ class Plan:
         record: Record = read_record(path)
         wanted = self.recipe.settings(method, shots)
         made = differences(record.recipe.get("training", {}), wanted.pop("training", {}), complete=True)
-        return record.tasks >= tasks and not made and not differences(record.recipe, wanted)
+        special = {key: record.recipe[key] for key in ("output_stride", "contiguous") if key in record.recipe}
+        same = special == self.recipe.special and not made and not differences(record.recipe, wanted)
+        return record.tasks >= tasks and same
 
 
 def differences(
@@ -222,16 +228,23 @@ def _state(done: bool, needed: bool) -> State:
 
 def _refuse_other_base(experiment: Experiment, recipe: Recipe) -> None:
     card = read_json(experiment.base_folder / "base.json").get("card", {})
-    wanted = {**recipe.settings(recipe.methods[0], 1)["base"], "size": recipe.size}
-    _refuse_difference(experiment.base_folder, {**card.get("training", {}), "size": card.get("size")}, wanted)
+    shape = {"size": recipe.size, "output_stride": recipe.output_stride or usual_stride(recipe.encoder)}
+    wanted = {**_base_settings(recipe), **{key: value for key, value in shape.items() if value}}
+    found = {**card.get("training", {}), "size": card.get("size"), "output_stride": card.get("output_stride")}
+    _refuse_difference(experiment.base_folder, found, wanted)
+
+
+def _base_settings(recipe: Recipe) -> dict[str, Any]:
+    """How the recipe trains base models."""
+    return recipe.settings(recipe.methods[0], 1)["base"]
 
 
 def _refuse_difference(
-    folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any], complete: bool = False
+    folder: Path, found: Mapping[str, Any], wanted: Mapping[str, Any], complete: bool = False, what: str = "with"
 ) -> None:
     if differing := differences(found, wanted, complete=complete):
         more = " ..." if len(differing) > 3 else ""
         raise GfssError(
-            f"{folder} was trained with {', '.join(differing[:3])}{more} of this recipe; "
+            f"{folder} was trained {what} {', '.join(differing[:3])}{more} of this recipe; "
             "change the recipe with --set, keep them apart with --set tag=WORD, or move the folder away"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gfss.errors import GfssError, unknown
-from gfss.methods import TRAINED, UNTRAINED
+from gfss.methods import TRAINED, UNTRAINED, needed_levels
 from gfss.models.encoders import HUGGING_FACE, NAMES
 from gfss.recipe_options import CALIBRATOR_SUFFIX
 
@@ -29,10 +29,21 @@ def refuse_unknown_names(recipe: Recipe, name: str) -> None:
     maps = (*recipe.levels, *HEAD_MAPS)
     wanted = {"base.levels": (recipe.base.levels, recipe.levels), "novel.features": (recipe.novel.features, maps)}
     wanted |= {f"calibrators.{method}.features": (o.features, maps) for method, o in recipe.calibrators.items()}
+    for method in recipe.methods:
+        options = recipe.calibrator(method)
+        if options and (options.exchange or recipe.per_method.get(method, recipe.episodic).episodes is not None):
+            wanted[f"calibrators.{method}.compared"] = (options.compared, maps)
     for place, (asked, there) in wanted.items():
         for one in asked:
             if one not in there:
                 raise unknown(f"map in '{place}' of {name}", one, there)
+    for method in recipe.methods:
+        for levels in needed_levels(method, recipe.published):
+            if not set(levels) & set(recipe.levels):
+                raise GfssError(
+                    f"{name}: method '{method}' needs {' or '.join(levels)}, but 'levels' are only "
+                    f"{', '.join(recipe.levels)}; add it there or leave the method out"
+                )
 
 
 def refuse_contradictions(recipe: Recipe, name: str) -> None:

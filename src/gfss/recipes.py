@@ -27,7 +27,7 @@ from pydantic import (
 from gfss.devices import CPU
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.protocols import ProtocolName
-from gfss.experiment import Experiment
+from gfss.experiment import Experiment, special_settings
 from gfss.methods import CALIBRATED, TRAINED, training_shots
 from gfss.models.calibrator import PRESETS as CALIBRATOR_PRESETS
 from gfss.models.calibrator import CalibratorOptions
@@ -66,6 +66,7 @@ class Recipe(BaseModel):
         episodic: options of stage 2.
         per_method: changes of ``episodic`` for single methods.
         calibrators: method name -> its calibrator; new names are calibrators on NSF, ``NAME+T`` on another method.
+        published: DENet and PFENet in their published width instead of one for CPUs.
         methods: what is examined; those that are trained are trained first.
         protocols: protocol -> number of tasks (support draws of ``joint``).
         seeds: of the tasks; one record each.
@@ -90,6 +91,7 @@ class Recipe(BaseModel):
     episodic: EpisodicOptions = EpisodicOptions()
     per_method: dict[str, EpisodicOptions] = {}
     calibrators: dict[str, CalibratorOptions] = {}
+    published: bool = False
     methods: tuple[str, ...] = Field(min_length=1)
     protocols: dict[ProtocolName, PositiveInt] = Field(default={"paired": 1000}, min_length=1)
     seeds: tuple[NonNegativeInt, ...] = Field(default=(0,), min_length=1)
@@ -150,10 +152,16 @@ class Recipe(BaseModel):
         options = self.per_method.get(method, self.episodic)
         return replace(options, shots=training_shots(method, shots), seed=self.seed)
 
+    @property
+    def special(self) -> dict[str, Any]:
+        """What is not as usual about features and folds."""
+        return special_settings(self.encoder, self.output_stride, self.contiguous)
+
     def settings(self, method: str, shots: int) -> dict[str, Any]:
         """What a record says of how its method was made; comparable with ``Record.recipe``."""
         settings: dict[str, Any] = {
             "size": self.size,
+            **self.special,
             "base": {**asdict(self.base), "seed": self.seed},
             "novel": asdict(self.novel),
         }
@@ -188,6 +196,7 @@ class Recipe(BaseModel):
             levels=self.levels,
             novel_options=self.novel,
             calibrators=self.calibrators,
+            published=self.published,
             tag=self.tag,
             runs=runs,
             device=device,

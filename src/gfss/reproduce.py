@@ -12,6 +12,7 @@ from typing import NamedTuple
 from gfss.data.episodes import shots_in_words
 from gfss.errors import unknown
 from gfss.evaluation.costs import TrainingCost, read_costs
+from gfss.evaluation.families import families
 from gfss.evaluation.paper import PaperFigure, paper_figure
 from gfss.evaluation.records import MetricName, Record
 from gfss.evaluation.summary import Figures, average, spread
@@ -61,7 +62,7 @@ _ABLATIONS = ("frozen/pascal-lite0-ablations", "paper/pascal-resnet50-ablations"
 TABLES = {
     "table1": Target(
         "PASCAL-5^i, all methods", "pascal", "pascal", _MAIN,
-        ("frozen/pascal-lite0", "paper/pascal-resnet50", "paper/pascal-resnet101", "frozen/pascal-resnet50"),
+        ("frozen/pascal-lite0", "frozen/pascal-resnet50", "paper/pascal-resnet50", "paper/pascal-resnet101"),
         FOLDS, (1, 5),
     ),
     "table2": Target(
@@ -117,23 +118,24 @@ def make_tables(
     protocol: str = "paired",
     metric: MetricName = "per-image",
 ) -> list[Table]:
-    """A table of the paper, one per number of shots, our figures above the paper's."""
+    """A table of the paper, one per number of shots and way to make base models, our figures above the paper's."""
     wanted = target(name)
     tables: list[Table] = []
     for shots in wanted.shots:
         kind = (wanted.data, encoder, protocol, shots)
         chosen = [r for r in records if (r.data, r.encoder, r.protocol, r.shots) == kind and metric in r.figures]
-        title = (
-            f"{name}: {wanted.title} ({wanted.data}, {shots_in_words(shots)}, encoder {encoder}, "
-            f"{protocol} protocol, {metric} IoU in percent)"
-        )
-        header, rows = _header(wanted), []
-        for row in wanted.rows:
-            cell = _cell([r for r in chosen if r.method == row.method and r.fold in wanted.folds], metric)
-            rows.append(_our_row(wanted, row, cell))
-            if paper := _paper_row(wanted, row, encoder, shots, (protocol, metric)):
-                rows.append(paper)
-        tables.append(Table(title, header, rows))
+        chosen = [r for r in chosen if r.fold in wanted.folds and r.method in {row.method for row in wanted.rows}]
+        for words, own in (families(chosen) or {"": chosen}).items():
+            title = (
+                f"{name}: {wanted.title} ({wanted.data}, {shots_in_words(shots)}, encoder {encoder}, "
+                f"{f'{words}, ' if words else ''}{protocol} protocol, {metric} IoU in percent)"
+            )
+            rows: list[tuple[str, ...]] = []
+            for row in wanted.rows:
+                rows.append(_our_row(wanted, row, _cell([r for r in own if r.method == row.method], metric)))
+                if paper := _paper_row(wanted, row, encoder, shots, (protocol, metric)):
+                    rows.append(paper)
+            tables.append(Table(title, _header(wanted), rows))
     return tables
 
 
@@ -150,14 +152,20 @@ def cost_table(records: Sequence[Record], costs: Sequence[TrainingCost], encoder
         paper = paper_figure("cost", row.paper) or PaperFigure()
         printed = tuple(_number(value) for value in (paper.hours, paper.gigabytes, paper.harmonic))
         rows.append((f"{row.method}, paper (resnet50)", "RTX 2080 Ti", *printed, NOTHING, "1,000", NOTHING))
-    title = f"table8: {wanted.title} (pascal fold 0, 1 shot, encoder {encoder}, without the base model)"
+    title = (
+        f"table8: {wanted.title} (pascal fold 0, 1 shot, encoder {encoder}; hours without the base model, "
+        "gigabytes of the whole process until then)"
+    )
     return Table(title, ("method", "machine", "hours", "gigabytes", "H", "folds", "tasks", "seeds"), rows)
 
 
 def find_costs(results: Iterable[Path], data: str, encoder: str, fold: int = 0) -> list[TrainingCost]:
-    """Training costs beside the records of a data set and encoder."""
-    files = (p for place in results for p in sorted(place.glob(f"**/{data}-{encoder}*/fold{fold}/costs.csv")))
-    return [cost for path in files for cost in read_costs(path)]
+    """Training costs beside the records of a data set and encoder; of folders with a tag where there is no other."""
+    every = [path for place in results for path in sorted(place.resolve().rglob("costs.csv"))]
+    there = [path for path in every if path.parent.name == f"fold{fold}"]
+    plain = [path for path in there if path.parents[1].name == f"{data}-{encoder}"]
+    tagged = [path for path in there if path.parents[1].name.startswith(f"{data}-{encoder}-")]
+    return [cost for path in plain or tagged for cost in read_costs(path)]
 
 
 def encoders_of(records: Iterable[Record], data: str) -> list[str]:

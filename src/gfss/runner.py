@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from gfss.devices import device_name
+from gfss import devices
 from gfss.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.records import peak_memory_mb, versions, write_record
@@ -66,9 +66,9 @@ def _train(plan: Plan, step: Step, experiment: Experiment) -> None:
         method=name,
         shots=step.shots,
         seconds=time.perf_counter() - start,
-        peak_memory_mb=peak_memory_mb(),
+        peak_memory_mb=devices.peak_memory_mb(experiment.device) or peak_memory_mb(),
         resumed=resumed,
-        cpu=versions()["cpu"] if experiment.device.type == "cpu" else device_name(experiment.device),
+        cpu=versions()["cpu"] if experiment.device.type == "cpu" else devices.device_name(experiment.device),
     )
     if is_first():
         add_cost(plan.record_path(step.fold, name, step.shots, "paired", 0).parent / "costs.csv", cost)

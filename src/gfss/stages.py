@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from gfss.errors import GfssError, unknown
 from gfss.experiment import Experiment
+from gfss.files import read_json
 from gfss.methods import training_shots
 from gfss.methods.fitted import Calibrated
 from gfss.training import base as base_training
@@ -95,6 +98,7 @@ def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = Fal
     for group in range(groups):
         folder = experiment.held_out_folder(group, groups)
         if has_checkpoint(folder, "base"):
+            _refuse_other_training(folder, {**asdict(options), "seed": seed})
             continue
         workers = start_workers(experiment.device)
         encoder = experiment.fresh_encoder() if options.changes_encoder else experiment.model.encoder
@@ -165,6 +169,17 @@ def train_method_stage(
         save_method(folder, method, experiment.model.card, training)
         finish(folder)
     return sum(losses[-50:]) / max(1, len(losses[-50:]))
+
+
+def _refuse_other_training(folder: Path, wanted: dict[str, Any]) -> None:
+    """A held-out base model must be trained like the base model."""
+    found = read_json(folder / "base.json").get("card", {}).get("training", {})
+    for key in found.keys() & wanted.keys():
+        if found[key] != json.loads(json.dumps(wanted[key])):
+            raise GfssError(
+                f"{folder} was trained with {key} {found[key]}, but the base model beside it asks for {wanted[key]}; "
+                "move the folder away, it is then trained anew"
+            )
 
 
 def _weights_hash(module: torch.nn.Module) -> str:

@@ -16,14 +16,21 @@ from typing import Generic, TypeVar
 
 import torch
 
+from gfss.devices import CPU
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Thing = TypeVar("Thing")
 
 
-def side_by_side(job: Callable[[Item], Answer], items: Iterable[Item]) -> Iterator[Answer]:
-    """Answers of a job in the order of the items, as many at once as torch may use threads."""
-    workers = torch.get_num_threads()
+def workers_on(device: torch.device) -> int:
+    """How many items are worked on at once: as many as torch may use threads, on a graphics card one."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
+def side_by_side(job: Callable[[Item], Answer], items: Iterable[Item], device: torch.device = CPU) -> Iterator[Answer]:
+    """Answers of a job in the order of the items, several at once (see :func:`workers_on`)."""
+    workers = workers_on(device)
     if workers == 1:
         yield from map(job, items)
         return
@@ -44,10 +51,10 @@ def side_by_side(job: Callable[[Item], Answer], items: Iterable[Item]) -> Iterat
 class Copies(Generic[Thing]):
     """A thing that can do one job at a time, and copies of it, as many as there are workers or jobs."""
 
-    def __init__(self, thing: Thing, jobs: int) -> None:
+    def __init__(self, thing: Thing, jobs: int, device: torch.device = CPU) -> None:
         self._free: SimpleQueue[Thing] = SimpleQueue()
         self._free.put(thing)
-        for _ in range(1, min(torch.get_num_threads(), jobs)):
+        for _ in range(1, min(workers_on(device), jobs)):
             self._free.put(deepcopy(thing))
 
     @contextmanager

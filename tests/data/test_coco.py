@@ -91,6 +91,10 @@ def test_wrong_inputs(small: Path, tmp_path: Path) -> None:
         prepare_coco(tmp_path, small, tmp_path / "out")
     with pytest.raises(GfssError, match=r"COCO_train2014_000000000000\.jpg is neither in .*train2014 nor in"):
         prepare_coco(small / "annotations", tmp_path / "nowhere", tmp_path / "out")
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "instances_train2014.json").write_text("{}")
+    with pytest.raises(GfssError, match=r"instances_val2014\.json does not exist"):  # before the train masks are drawn
+        prepare_coco(tmp_path / "half", small, tmp_path / "out")
     with pytest.raises(GfssError, match="holds no index masks; make a data folder with: gfss data prepare coco"):
         read_coco(small, "val")
     coco_json(

@@ -7,12 +7,12 @@ from gfss.evaluation.tables import HEADER, Table
 
 
 def test_markdown_and_latex_escape_their_signs() -> None:
-    table = Table("my_data, 1 shot", HEADER, [("a|b", "50%_x", *("1.00 ± 0.10" for _ in HEADER[2:]))])
+    table = Table("my_data, 1 shot", HEADER, [("a|b", "> 50%_x", *("1.00 ± 0.10" for _ in HEADER[2:]))])
     title, _, *lines = as_markdown([table]).splitlines()
     assert title == "### my_data, 1 shot"
     assert lines[1].count("|") == len(HEADER) + 1
-    assert lines[2].startswith("| a\\|b | 50%_x |")
+    assert lines[2].startswith("| a\\|b | > 50%_x |")
     latex = as_latex([table])
-    assert r"a|b & 50\%\_x & 1.00 $\pm$ 0.10 &" in latex
+    assert r"a|b & $>$ 50\%\_x & 1.00 $\pm$ 0.10 &" in latex
     assert r"\caption{my\_data, 1 shot}" in latex
     assert all(line.count("&") == len(HEADER) - 1 for line in latex.splitlines() if line.endswith(r"\\"))

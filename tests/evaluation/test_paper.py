@@ -111,6 +111,8 @@ def test_only_what_is_measured_alike_is_compared() -> None:
     assert pcn == (printed("pascal", "pcn", "resnet101", 5), "resnet101")
     score = comparable_figure("pascal", "score", "paired", "per-image", "lite0", 1, 0)
     assert score == (printed("fusion", "score"), "resnet50")
+    calibrated = comparable_figure("pascal", "acastle+T", "paired", "per-image", "lite0", 1, 0)
+    assert calibrated == (printed("previous+t", "acastle+t"), "resnet50")
     capl = comparable_figure("coco", "capl", "joint", "accumulated", "resnet50", 1, None, with_background=True)
     assert capl == (printed("coco", "capl"), "resnet50")
     assert comparable_figure("pascal", "score", "paired", "per-image", "lite0", 1, 1) is None

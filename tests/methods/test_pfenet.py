@@ -23,6 +23,7 @@ from tests.methods.slow import (
 from gfss.errors import GfssError
 from gfss.methods.base import Support
 from gfss.methods.pfenet import Pfenet, PfenetOptions
+from gfss.models.pspnet import PyramidHead
 
 SLIM = PfenetOptions(width=3)
 SIZES = [(9, 9), (4, 4), (2, 2), (1, 1)]  # fractions 1, 1/2, 1/4, 1/8 of the map
@@ -108,9 +109,13 @@ def test_scores_and_loss_follow_the_formulas() -> None:
 
 
 def test_a_base_model_without_middle_levels_is_refused() -> None:
-    with pytest.raises(GfssError, match="needs encoder level layer2, but the base model reads only layer3, layer4"):
+    with pytest.raises(GfssError, match="needs encoder level layer2, but there is only layer3, layer4"):
         Pfenet(make_context().model.head, PfenetOptions(middle=("layer2",)))
 
 
 def test_only_the_middle_levels_that_exist_are_read() -> None:
-    assert Pfenet(make_context().model.head).middle == ("layer3",)
+    head = make_context().model.head
+    assert Pfenet(head).middle == ("layer3",)
+    assert Pfenet(head, channels={"layer2": 8, **head.channels}).middle == ("layer3",)
+    others = PyramidHead({"layer4": 8}, 4, 4, 8)
+    assert Pfenet(others, channels={"layer2": 8, "layer3": 8, "layer4": 8}).middle == ("layer2", "layer3")

@@ -15,6 +15,7 @@ from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.evidence import evidence_channels
 from gfss.training import episodic
 from gfss.training.episodic import EpisodicOptions, PlayedEpisodes
+from gfss.training.parallel import Workers
 from gfss.training.source import EpisodeSource
 
 OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2)
@@ -170,3 +171,21 @@ def test_episodes_that_avoid_images_are_kept_elsewhere(source: EpisodeSource) ->
 def test_fresh_episodes_are_not_kept(source: EpisodeSource) -> None:
     with pytest.raises(GfssError, match="give a number of episodes"):
         PlayedEpisodes(make_calibrated(source), source, replace(OPTIONS, episodes=None), "key")
+
+
+def test_processes_share_what_is_to_be_played(source: EpisodeSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = PlayedEpisodes._play
+    numbers: list[int] = []
+
+    def spy(self: PlayedEpisodes, method: Calibrated, i: int) -> Tensor:
+        numbers.append(i)
+        return play(self, method, i)
+
+    monkeypatch.setattr(PlayedEpisodes, "_play", spy)
+    for rank in range(2):
+        numbers.clear()
+        PlayedEpisodes(make_calibrated(source), source, OPTIONS, "shared").play(Workers(rank, 2))
+        assert numbers == [[0, 1, 4], [2, 3]][rank]  # files of two
+    numbers.clear()
+    PlayedEpisodes(make_calibrated(source), source, OPTIONS, "shared").play()
+    assert numbers == []

@@ -62,7 +62,9 @@ def reproduce(
         raise unknown("protocol", protocol, ("paired", "joint"))
     if metric not in ("per-image", "accumulated"):
         raise unknown("metric", metric, ("per-image", "accumulated"))
-    plan = _plan(name, recipe, change or [], protocol, places[0], root, encoder_weights, runs)
+    if run and encoder and not recipe and name not in paper.FIGURES and recipe_for(name, encoder) is None:
+        raise GfssError(f"no recipe of {name} is about encoder {encoder}; give one with --recipe")
+    plan = _plan(name, recipe, change or [], encoder, protocol, places[0], root, encoder_weights, runs)
     if run:
         from gfss.progress import console
         from gfss.runner import run_plan
@@ -73,20 +75,22 @@ def reproduce(
         return
     records = _records(places)
     chosen = [encoder] if encoder else paper.encoders_of(records, plan.recipe.data) or [plan.recipe.encoder]
-    tables: list[Table] = []
+    tables: dict[str, list[Table]] = {}
     for one in chosen:
         if name == "table8":
-            tables.append(paper.cost_table(records, paper.find_costs(places, "pascal", one), one))
+            tables[one] = [paper.cost_table(records, paper.find_costs(places, "pascal", one), one)]
         else:
-            tables += paper.make_tables(name, records, one, protocol, cast("MetricName", metric))
-    _print(tables, style)
-    _say_what_is_missing(name, paper.missing_rows(tables), plan)
+            tables[one] = paper.make_tables(name, records, one, protocol, cast("MetricName", metric))
+    _print([table for own in tables.values() for table in own], style)
+    for one, own in tables.items():
+        _say_what_is_missing(name, one, paper.missing_rows(own), plan)
 
 
 def _plan(
     name: str,
     recipe: str,
     changes: list[str],
+    encoder: str,
     protocol: str,
     out: Path,
     root: Path | None,
@@ -100,7 +104,8 @@ def _plan(
     from gfss.reproduce import FIGURES, TABLES
     from gfss.requirements import find_weights
 
-    file = find_recipe(recipe or (TABLES["table3" if name in FIGURES else name].recipes[0]))
+    table = "table3" if name in FIGURES else name
+    file = find_recipe(recipe or recipe_for(table, encoder) or TABLES[table].recipes[0])
     whole = read_recipe(file, changes)
     if name in FIGURES:
         from gfss.evaluation.figures import METHODS_OF
@@ -162,12 +167,28 @@ def _print(tables: list[Table], style: Format) -> None:
         typer.echo((as_markdown if style is Format.MD else as_latex)(tables), nl=False)
 
 
-def _say_what_is_missing(name: str, methods: list[str], plan: Plan) -> None:
+def _say_what_is_missing(name: str, encoder: str, methods: list[str], plan: Plan) -> None:
     """Below a table with gaps: how they are filled, and what that needs."""
-    from gfss.requirements import missing
+    from gfss.requirements import find_weights, missing
 
     if not methods:
         return
-    typer.echo(f"not run: {', '.join(methods)}; gfss reproduce {name} --run runs what is missing", err=True)
-    if sentence := missing(plan.recipe.data, plan.recipe.encoder, plan.root, plan.weights):
+    words, own = f"not run with {encoder}: {', '.join(methods)}", encoder == plan.recipe.encoder
+    if not own and recipe_for(name, encoder) is None:
+        typer.echo(f"{words}; no recipe of {name} is about this encoder", err=True)
+        return
+    which = "" if own else f" --encoder {encoder}"
+    typer.echo(f"{words}; gfss reproduce {name} --run{which} runs what is missing", err=True)
+    weights = plan.weights if own else find_weights(encoder, None)
+    if sentence := missing(plan.recipe.data, encoder, plan.root, weights):
         typer.echo(f"that needs more than is here: {sentence}", err=True)
+
+
+def recipe_for(name: str, encoder: str) -> str | None:
+    """The recipe that makes a table with an encoder, the CPU-scale one first; None where there is none."""
+    from gfss.recipe_files import find_recipe
+    from gfss.recipes import read_recipe
+    from gfss.reproduce import target
+
+    files = {recipe: find_recipe(recipe) for recipe in target(name).recipes}
+    return next((recipe for recipe, file in files.items() if read_recipe(file).encoder == encoder), None)

@@ -50,8 +50,12 @@ def prepare_coco(annotations: Path, images: Path, out: Path, processes: int | No
     """
     lists: dict[str, list[str]] = {}
     remarks: list[str] = []
+    files = {split: annotations / f"instances_{split}2014.json" for split in COUNTS}
+    for file in files.values():  # before an hour of drawing
+        if not file.is_file():
+            raise GfssError(f"{file} does not exist; unpack the annotations of COCO 2014 and give their folder")
     for split, usual in COUNTS.items():
-        pictures = read_split(annotations / f"instances_{split}2014.json")
+        pictures = read_split(files[split])
         _draw_all(pictures, images, out, split, processes or os.cpu_count() or 1)
         lists[split] = [Path(picture.file_name).stem for picture in pictures]
         if len(pictures) != usual:

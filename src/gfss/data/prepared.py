@@ -14,12 +14,16 @@ from gfss.files import make_folder, write_atomically, write_json
 
 
 def link(source: Path, target: Path) -> None:
-    """A hard link where the file system allows it, else a copy; nothing if the target exists."""
+    """A hard link where the file system allows it, else a copy; nothing if the target exists.
+
+    Links are followed: a relative one would lead nowhere from the target's place.
+    """
     if target.exists():
         return
     make_folder(target.parent)
+    target.unlink(missing_ok=True)  # a link to nothing
     try:
-        os.link(source, target)
+        os.link(source.resolve(), target)
     except FileExistsError:
         return
     except OSError:

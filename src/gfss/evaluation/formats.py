@@ -19,6 +19,8 @@ LATEX = str.maketrans(
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         "±": r"$\pm$",
+        "<": "$<$",
+        ">": "$>$",
     }
 )
 

@@ -186,7 +186,8 @@ def comparable_figure(
         return None
     theirs = "resnet101" if "101" in encoder else "resnet50"
     tables = [data, *ABLATIONS] if (data, fold) == ("pascal", 0) else [data]
-    figures = (paper_figure(table, method, theirs, shots, fold) for table in tables)
+    row = method.replace("+T", "+t")
+    figures = (paper_figure(table, row, theirs, shots, fold) for table in tables)
     figure = next((figure for figure in figures if figure), None)
     return (figure, theirs) if figure else None
 

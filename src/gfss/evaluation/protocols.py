@@ -70,14 +70,14 @@ def examine(
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
     results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
     done = kept.restore(results, len(tasks)) if kept else 0
-    copies = Copies(methods, len(tasks) - done)
+    copies = Copies(methods, len(tasks) - done, source.store.device)
 
     def work(drawn: Task) -> dict[str, Outcome]:
         with copies.one() as own, torch.no_grad():
             return _examine_task(own, source, supports or source, drawn, fold)
 
     with Bar("tasks", len(tasks), done) as bar:
-        outcomes = side_by_side(work, tasks[done:])
+        outcomes = side_by_side(work, tasks[done:], source.store.device)
         for number, (drawn, outcome) in enumerate(zip(tasks[done:], outcomes, strict=True), start=done + 1):
             for name, result in results.items():
                 result.update(outcome[name], [dataset.classes[c - 1] for c in drawn.novel])

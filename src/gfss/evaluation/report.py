@@ -14,6 +14,7 @@ from gfss.errors import GfssError
 from gfss.evaluation.charts import balance_chart
 from gfss.evaluation.confusion import GROUPS, group_confusion
 from gfss.evaluation.costs import TrainingCost, read_costs
+from gfss.evaluation.families import families
 from gfss.evaluation.figures import Grid, make_figure
 from gfss.evaluation.html import Page
 from gfss.evaluation.paper import comparable_figure
@@ -31,16 +32,22 @@ Means = dict[str, tuple[Figures, list[Record]]]  # of every method: mean figures
 
 
 class System(NamedTuple):
-    """What the records of one section of the report have in common."""
+    """What the records of one section of the report have in common.
+
+    Attributes:
+        base: how base models were made, where there are several ways.
+    """
 
     data: str
     encoder: str
     shots: int
     protocol: str
+    base: str = ""
 
     @property
     def words(self) -> str:
-        return f"{self.data}, {self.encoder}, {shots_in_words(self.shots)}, {self.protocol} protocol"
+        made = f" ({self.base})" if self.base else ""
+        return f"{self.data}, {self.encoder}{made}, {shots_in_words(self.shots)}, {self.protocol} protocol"
 
 
 def is_results(path: Path) -> bool:
@@ -101,7 +108,11 @@ def _systems(records: Sequence[Record]) -> dict[System, list[Record]]:
         return System(record.data, record.encoder, record.shots, record.protocol)
 
     ordered = sorted(records, key=lambda r: (r.data, r.encoder, r.protocol != "paired", r.shots))
-    return {system: list(own) for system, own in groupby(ordered, key=key)}
+    return {
+        system._replace(base=words): family
+        for system, own in groupby(ordered, key=key)
+        for words, family in families(list(own)).items()
+    }
 
 
 def _means(records: Sequence[Record], metric: MetricName) -> Means:

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gfss.errors import unknown
+from gfss.methods import denet, pfenet
 from gfss.methods.acastle import Acastle
 from gfss.methods.base import Method
 from gfss.methods.bcm import BaseClassMining
 from gfss.methods.capl import Capl
-from gfss.methods.denet import Denet
+from gfss.methods.denet import Denet, DenetOptions
 from gfss.methods.diam import Diam
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
-from gfss.methods.pfenet import Pfenet
+from gfss.methods.pfenet import Pfenet, PfenetOptions
 from gfss.methods.pfenet_per_class import PfenetPerClass
 from gfss.methods.probe import LinearProbe
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
@@ -31,16 +32,35 @@ class Context:
         model: the base model.
         map_size: height and width of its feature maps.
         fitter: fits novel classifiers; shared, so that methods examined together fit each task once.
+        levels: encoder levels that features carry, besides those that the base model reads.
+        published: DENet and PFENet in their published width, for graphics cards.
     """
 
     model: BaseModel
     map_size: tuple[int, int]
     fitter: NovelFitter = field(default_factory=NovelFitter)
+    levels: tuple[str, ...] = ()
+    published: bool = False
 
     @property
     def base(self) -> int:
         """Number of base classes."""
         return len(self.model.card.classes)
+
+    @property
+    def channels(self) -> dict[str, int]:
+        """Channels of the encoder levels that features carry."""
+        return {name: self.model.encoder.channels[name] for name in self.levels} | self.model.head.channels
+
+    @property
+    def denet(self) -> DenetOptions:
+        """What DENet is made of."""
+        return denet.PUBLISHED if self.published else DenetOptions()
+
+    @property
+    def pfenet(self) -> PfenetOptions:
+        """What PFENet is made of."""
+        return pfenet.PUBLISHED if self.published else PfenetOptions()
 
 
 Builder = Callable[[Context], Method]
@@ -76,9 +96,9 @@ CALIBRATED = {
 LEARNED: dict[str, Builder] = {
     "acastle": lambda context: Acastle(context.model.head),
     "capl": lambda context: Capl(context.model.head),
-    "denet": lambda context: Denet(context.model.head),
-    "pfenet": lambda context: Pfenet(context.model.head),
-    "pfenet-per-class": lambda context: PfenetPerClass(context.model.head),
+    "denet": lambda context: Denet(context.model.head, context.denet, context.channels),
+    "pfenet": lambda context: Pfenet(context.model.head, context.pfenet, context.channels),
+    "pfenet-per-class": lambda context: PfenetPerClass(context.model.head, context.pfenet, context.channels),
 }
 
 TRAINED: dict[str, Builder] = {
@@ -97,6 +117,20 @@ TRAINED: dict[str, Builder] = {
 def training_shots(method: str, shots: int) -> int:
     """Supports per class in the episodes that a method is trained on, to be examined at ``shots``."""
     return 1 if method in LEARNED else shots
+
+
+def needed_levels(method: str, published: bool = False) -> list[tuple[str, ...]]:
+    """Encoder levels without which a method cannot be built; one of each tuple is enough.
+
+    >>> needed_levels("pfenet")
+    [('layer2', 'layer3'), ('layer4',)]
+    """
+    name = method.removesuffix("+T")
+    if name == "denet":
+        return [(level,) for level in (denet.PUBLISHED if published else DenetOptions()).levels]
+    if name in ("pfenet", "pfenet-per-class"):
+        return [PfenetOptions().middle, (PfenetOptions().high,)]
+    return []
 
 
 def refuse_unknown_method(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -115,13 +116,18 @@ class Denet(Learned):
     Liu, Cao, Liu, Gao, Wei, Wu, Wang: Dynamic Extension Nets for Few-shot Semantic Segmentation (2020).
     The original has its own ResNet-50; here its embedding reads our standardised encoder levels. Episodes are
     embedded one by one, so its batch norm is a group norm, which does not depend on what else is in a batch.
+
+    Args:
+        channels: of the encoder levels that features carry; those that the base model reads if left out.
     """
 
     name = "denet"
 
-    def __init__(self, head: PyramidHead, options: DenetOptions | None = None) -> None:
+    def __init__(
+        self, head: PyramidHead, options: DenetOptions | None = None, channels: Mapping[str, int] | None = None
+    ) -> None:
         self.options = options or DenetOptions()
-        self.embedding = Embedding(level_channels(head, self.options.levels), self.options)
+        self.embedding = Embedding(level_channels(channels or head.channels, self.options.levels), self.options)
         self.classifier = DynamicClassifier(head.classifier.weight.shape[0], self.options)
         super().__init__(nn.ModuleDict({"embedding": self.embedding, "classifier": self.classifier}))
 

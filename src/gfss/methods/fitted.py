@@ -12,7 +12,7 @@ from gfss.data.catalog import VOID
 from gfss.methods.base import Episode, Method, Support
 from gfss.models.calibrator import Calibrator
 from gfss.models.descent import convolve
-from gfss.models.evidence import Evidence, gather, remember
+from gfss.models.evidence import Evidence, SupportMemory, gather, remember
 from gfss.models.fusion import normalised_score_fusion, score_fusion
 from gfss.models.maps import upsample
 from gfss.models.novel import (
@@ -146,12 +146,12 @@ class Calibrated(Method):
         self.calibrator = calibrator
         self.trained = trained
         self.novel = 0
+        self._memory: SupportMemory | None = None
 
     def learn(self, support: Support) -> None:
         self.inner.learn(support)
         self.novel = support.novel
-        names = self.calibrator.options.compared
-        self.memory = remember(support.features, support.labels, support.novel_labels, names)
+        self._support, self._memory = support, None
 
     def fused(self, query: Features) -> Tensor:
         """Class scores in [0, 1] that enter the calibrator."""
@@ -169,6 +169,14 @@ class Calibrated(Method):
             shared = score_fusion(query.base, self.inner.fitter.logits(query)).softmax(dim=1)
         return gather(self.memory, query, shared)
 
+    @property
+    def memory(self) -> SupportMemory:
+        """What evidence needs of the support set; not every calibrator asks for it."""
+        if self._memory is None:
+            support, names = self._support, self.calibrator.options.compared
+            self._memory = remember(support.features, support.labels, support.novel_labels, names)
+        return self._memory
+
     def scores(self, query: Features) -> Tensor:
         self.require_trained()
         fused = self.fused(query)
@@ -180,7 +188,7 @@ class Calibrated(Method):
         with torch.no_grad():
             self.learn(episode.support)
             fused = self.fused(query)
-            evidence = self.evidence(query, fused)
+            evidence = self.evidence(query, fused) if self.calibrator.reads_evidence else None
         scores = self.calibrator(fused, query, self.novel, evidence)
         return calibration_loss(scores, episode.query.labels)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gfss.errors import unknown
 from gfss.methods.base import Episode, Method, Query, Support
 from gfss.methods.fitted import calibration_loss
-from gfss.models.pspnet import Features, PyramidHead
+from gfss.models.pspnet import Features
 
 
 class Learned(Method):
@@ -50,9 +50,13 @@ def images_of(support: Support, position: int) -> list[int]:
     return [image for image, owner in enumerate(support.owners) if owner == position]
 
 
-def level_channels(head: PyramidHead, names: Sequence[str]) -> int:
-    """Channels of some encoder levels together; refuses levels that the base model does not read."""
+def level_channels(channels: Mapping[str, int], names: Sequence[str]) -> int:
+    """Channels of some encoder levels together; refuses levels that are not there.
+
+    Args:
+        channels: of the levels that are there.
+    """
     for name in names:
-        if name not in head.channels:
-            raise unknown("encoder level", name, head.channels)
-    return sum(head.channels[name] for name in names)
+        if name not in channels:
+            raise unknown("encoder level", name, channels)
+    return sum(channels[name] for name in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,7 +28,8 @@ class PfenetOptions:
     """What PFENet is made of; the defaults are the published ones but for the width.
 
     Attributes:
-        middle: encoder levels of the features, those of them that the base model reads.
+        middle: encoder levels of the features: those of them that the base model reads, or if it reads none, all
+            that there are.
         high: encoder level of the prior mask.
         width: channels of every layer; :data:`PUBLISHED` has 256, the default is for processors without GPU.
         scales: of the enrichment, as fractions of the map size, from fine to coarse.
@@ -126,20 +127,27 @@ class Pfenet(Learned):
     original computes the support's high features from masked lower ones; ours are computed once for the whole image
     and masked after. PFENet itself tells one class from the rest; how it is generalised is our choice: raw
     logits of the base classifier and of PFENet's foreground side by side.
+
+    Args:
+        channels: of the encoder levels that features carry; those that the base model reads if left out.
     """
 
     name = "pfenet"
 
-    def __init__(self, head: PyramidHead, options: PfenetOptions | None = None) -> None:
+    def __init__(
+        self, head: PyramidHead, options: PfenetOptions | None = None, channels: Mapping[str, int] | None = None
+    ) -> None:
         self.options = options or PfenetOptions()
-        self.middle = tuple(name for name in self.options.middle if name in head.channels)
+        channels = channels or head.channels
+        read, there = ([name for name in self.options.middle if name in some] for some in (head.channels, channels))
+        self.middle = tuple(read or there)
         if not self.middle:
             raise GfssError(
-                f"method '{self.name}' needs encoder level {' or '.join(self.options.middle)}, but the base model "
-                f"reads only {', '.join(head.channels)}; train a base model that reads one of them too"
+                f"method '{self.name}' needs encoder level {' or '.join(self.options.middle)}, but there is only "
+                f"{', '.join(channels)}; keep one of them in the feature bank too"
             )
-        level_channels(head, [self.options.high])  # refuses a base model that does not read it
-        self.net = Enrichment(level_channels(head, self.middle), self.options)
+        level_channels(channels, [self.options.high])  # refuses where it is missing
+        self.net = Enrichment(level_channels(channels, self.middle), self.options)
         super().__init__(self.net)
 
     def learn(self, support: Support) -> None:

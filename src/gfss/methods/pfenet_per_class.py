@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -57,10 +59,13 @@ class PfenetPerClass(Pfenet):
 
     name = "pfenet-per-class"
 
-    def __init__(self, head: PyramidHead, options: PfenetOptions | None = None) -> None:
-        super().__init__(head, options)
-        channels = level_channels(head, self.middle), level_channels(head, [self.options.high])
-        self.exemplars = Exemplars(head.classifier.weight.shape[0] - 1, *channels)
+    def __init__(
+        self, head: PyramidHead, options: PfenetOptions | None = None, channels: Mapping[str, int] | None = None
+    ) -> None:
+        super().__init__(head, options, channels)
+        there = channels or head.channels
+        widths = level_channels(there, self.middle), level_channels(there, [self.options.high])
+        self.exemplars = Exemplars(head.classifier.weight.shape[0] - 1, *widths)
         self.module = nn.ModuleDict({"net": self.net, "exemplars": self.exemplars}).eval()
 
     def learn(self, support: Support) -> None:

@@ -82,8 +82,10 @@ class Bank:
 
 
 def bank_key(encoder: Encoder, dataset: Dataset, size: int, levels: Sequence[str]) -> str:
-    """Name of a bank: changes with weights, input size, levels and data."""
+    """Name of a bank: changes with weights, input size, levels, data, and where it is computed."""
     parts = f"{encoder.weights_hash()} {encoder.stride} {size} {' '.join(levels)} {dataset.fingerprint}"
+    if encoder.device.type != "cpu":  # sums round in another way there
+        parts += f" {encoder.device.type}"
     return hashlib.sha256(parts.encode()).hexdigest()[:20]
 
 

@@ -30,6 +30,7 @@ from gfss.training.parallel import Workers
 from gfss.training.source import BLOCK, EpisodeSource, HeldOutSources
 
 CHUNK = BLOCK  # played episodes per file
+ALONE = Workers()
 SEVERAL_WAYS = 5  # classes of an episode with several
 
 # what only calibrators read, and only with kept episodes
@@ -131,19 +132,21 @@ class PlayedEpisodes:
         self.compared = len(names)
         self._chunks: dict[int, np.ndarray] = {}
 
-    def play(self) -> None:
-        """Play every episode that is not on disk yet."""
-        chunks = range(-(-self.count // CHUNK))
+    def play(self, workers: Workers = ALONE) -> None:
+        """Play every episode that is not on disk yet; each process takes its share of the files."""
+        chunks = range(-(-self.count // CHUNK))[workers.rank :: workers.world]
         todo = [c for c in chunks if not self._path(c).exists()]
         done = len(chunks) - len(todo)
-        methods = Copies(self.method, CHUNK)
+        device = self.source.for_episode(0).store.device
+        methods = Copies(self.method, CHUNK, device)
 
         def play(i: int) -> Tensor:
             with methods.one() as method, torch.no_grad():
                 return self._play(method, i)
 
         for chunk in track(todo, f"playing {self.count} episodes", total=len(chunks), start=done):
-            maps = list(side_by_side(play, range(chunk * CHUNK, min((chunk + 1) * CHUNK, self.count))))
+            numbers = range(chunk * CHUNK, min((chunk + 1) * CHUNK, self.count))
+            maps = list(side_by_side(play, numbers, device))
             with write_atomically(self._path(chunk)) as file:
                 np.save(file, torch.stack(maps).half().cpu().numpy())
 
@@ -204,9 +207,8 @@ def train_calibrator(
         losses = train_method(method, source, options, folder=folder, resume=resume, workers=workers)
     else:
         turns = [PlayedEpisodes(method, source, part, key) for part in _turns(options, source.most_ways)]
-        if workers.rank == 0:
-            for played in turns:
-                played.play()
+        for played in turns:
+            played.play(workers)
         workers.wait()
 
         def of_step(number: int) -> PlayedEpisodes:

@@ -55,7 +55,7 @@ class _Normalise(torch.autograd.Function):
         backward, wanted = torch.ops.aten.native_batch_norm_backward, [True, True, True]
         inverse = torch.rsqrt(variance + ctx.eps)
         # the gradient with mean and variance held fixed, then what comes through them: a x + b in every channel
-        own, of_weight, of_bias = backward(grad, maps, weight, mean, variance, None, None, False, ctx.eps, wanted)
+        own, of_weight, of_bias = backward(grad, maps, weight, mean, variance, mean, inverse, False, ctx.eps, wanted)
         along, level = _summed(torch.stack([of_weight, of_bias])) * (weight * inverse / ctx.count)
         slope = along * inverse
         shape = (1, -1, 1, 1)

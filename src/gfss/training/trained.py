@@ -30,10 +30,15 @@ def load_method(folder: Path, method: Method, base: BaseCard, *, other_classes: 
     tensors, about = load_checkpoint(folder, "method")
     if about.get("method") != method.name:
         raise GfssError(f"{folder} holds method '{about.get('method')}', not '{method.name}'")
-    for key in ("encoder", "encoder_hash", "size", *(() if other_classes else ("classes",))):
-        theirs, value = about["base"].get(key), getattr(base, key)
-        value = list(value) if isinstance(value, tuple) else value
-        if theirs != value:
+    wanted = {key: getattr(base, key) for key in ("encoder", "encoder_hash", "size")}
+    given = dict(about["base"])
+    if not other_classes:
+        trained = given.get("training", {})
+        wanted |= {"classes": list(base.classes), **{k: v for k, v in base.training.items() if k in trained}}
+        given |= trained
+    for key, value in wanted.items():
+        theirs = given.get(key)
+        if theirs != (list(value) if isinstance(value, tuple) else value):
             raise GfssError(
                 f"{folder} was trained on a base model whose {key.replace('_', ' ')} is {theirs}, not {value}; "
                 "train the method anew"

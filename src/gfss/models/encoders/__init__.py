@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,18 @@ RESNETS: dict[str, dict[str, Any]] = {
     "resnet101-msra": {"depth": 101, "stride_on": "conv1"},
 }
 NAMES = ("tiny", *DEPTH, *RESNETS, f"{HUGGING_FACE}NAME")
+
+
+def usual_stride(name: str) -> int | None:
+    """The output stride of an encoder where none is asked for; None where it cannot be chosen.
+
+    >>> usual_stride("lite0"), usual_stride("resnet50")
+    (16, 8)
+    """
+    if name.startswith(HUGGING_FACE):
+        return None
+    kind = TinyEncoder if name == "tiny" else EfficientNetLite if name in DEPTH else ResNet
+    return signature(kind).parameters["output_stride"].default
 
 
 def build_encoder(
