@@ -27,9 +27,10 @@ format: $(INSTALLED)  ## mend style and format
 results: $(INSTALLED)  ## write the tables of README and docs/results.md from the records
 	$(BIN)/python docs/results.py
 
-# torch is pinned by the constraints: without the pin pip may take a newer build with several GB of CUDA packages
+# On Linux the usual torch brings several GB of CUDA packages along. TORCH_INDEX=URL takes a build from another index
+# first; pytorch.org names that of its CPU builds.
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "gfss needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,lite]'
+	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --constraint constraints.txt --editable '.[dev,lite]'
 	@touch $@

@@ -123,6 +123,7 @@ TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
     "joint 5 shots": lambda: systems("lite0", 5, "joint"),
     "ablations": lambda: one_fold("lite0", 1, ABLATIONS),
     "resnet50 1 shot": lambda: one_fold("resnet50", 1, SYSTEMS, order=True),
+    "resnet50 5 shots": lambda: one_fold("resnet50", 5, SYSTEMS, order=True),
 }
 
 

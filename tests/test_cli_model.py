@@ -23,6 +23,7 @@ from gfss.data.episodes import joint_task
 from gfss.data.folder import read_folder
 from gfss.data.pictures import read_mask
 from gfss.data.transforms import square_label
+from gfss.errors import GfssError
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.protocols import examine
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
@@ -200,6 +201,41 @@ def test_masks_of_other_classes_do_not_share_a_folder(
     (tmp_path / "classes.txt").unlink()
     assert main(["segment", str(base), str(shots / "query"), "-o", str(tmp_path)]) == 0
     assert main(segment) == 0  # one class more, the others as before
+
+
+def test_masks_that_a_hand_drew_are_not_overwritten(
+    taught: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, mask = make.labelled(0)[:2]
+    picture, drawn = files.png(tmp_path / "images" / "a.png", image), files.png(tmp_path / "masks" / "a.png", mask)
+    before = drawn.read_bytes()
+    sentence = failure(capsys, ["segment", str(taught), str(picture), "-o", str(drawn.parent)])
+    assert "a.png is there already" in sentence
+    assert drawn.read_bytes() == before
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "a.png").symlink_to(picture)
+    assert "among the pictures" in failure(capsys, ["segment", str(taught), str(links / "a.png"), "-o", str(links)])
+    assert (links / "a.png").is_symlink()
+    out = ["segment", str(taught), str(picture), "-o", str(tmp_path / "out")]
+    assert main(out) == main(out) == 0  # what gfss wrote is written again
+
+
+def test_a_model_that_was_changed_meanwhile_is_not_replaced(taught: Path, base: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    gfss.load(taught).save(folder)
+    first, second = gfss.load(folder), gfss.load(folder)
+    (name,) = [one.name for one in first.taught]
+    first.rename(name, "renamed")
+    first.save(folder)
+    first.rename("renamed", "again")
+    first.save(folder)
+    with pytest.raises(GfssError, match="changed by another program meanwhile"):
+        second.save(folder)
+    with pytest.raises(GfssError, match=f"was taught 'again' with {len(first.taught[0].examples)} image"):
+        gfss.load(base).save(folder)
+    assert [one.name for one in gfss.load(folder).taught] == ["again"]
+    second.save(tmp_path / "other")
 
 
 def test_a_bad_picture_does_not_stop_the_others(

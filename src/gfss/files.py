@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import hashlib
 import json
 import os
 import tempfile
@@ -12,6 +14,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from gfss.errors import GfssError
+
+DISK_FULL = "the disk is full"
+UMASK = os.umask(0)  # can only be read by setting it
+os.umask(UMASK)
 
 
 def cache_folder(name: str) -> Path:
@@ -45,7 +51,7 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file beside ``path``; on success it takes its place, on failure nothing changes."""
     make_folder(path.parent)
     try:
-        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
     except OSError as error:
         raise GfssError(f"cannot write {path}: {error.strerror}") from None
     temporary = Path(name)
@@ -54,11 +60,11 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, 0o666 & ~UMASK)
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror
+        reason = DISK_FULL if error.errno == errno.ENOSPC else error.strerror or error
         raise GfssError(f"cannot write {path}: {reason}") from None
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -74,10 +80,21 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read JSON; say in one sentence what is wrong with the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise GfssError(f"{path} does not exist") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise GfssError(f"{path} is not valid JSON ({error})") from None
     except OSError as error:
         raise GfssError(f"cannot read {path}: {error.strerror}") from None
+
+
+@functools.cache
+def program_hash(*folders: str) -> str:
+    """Changes with every line of code in some folders of this package, so that nothing of an older program is taken."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted((package / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -157,6 +157,8 @@ class Plan:
             _refuse_difference(folder, about.get("training", {}), wanted, complete=True)
             stood_on = about.get("base", {}).get("training", {})
             _refuse_difference(folder, stood_on, _base_settings(self.recipe), what="on a base model with")
+            fitted, novel = about.get("training", {}).get("novel", {}), self.recipe.settings(name, shots)["novel"]
+            _refuse_difference(folder, fitted, novel, what="on novel classifiers with")
         cost = Cost(0, 0, 0) if done else estimate.method(name, shots)
         parts = self._held_out_parts(experiment, name, shots)
         if not done and parts and parts not in counted:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gfss.errors import GfssError, unknown
+from gfss.models import novel
 from gfss.models.calibrator import CalibratorOptions
 from gfss.models.novel import NovelOptions
 from gfss.training.base import BaseOptions
@@ -21,7 +22,7 @@ CALIBRATOR_SUFFIX = "+T"  # NAME+T is method NAME with a calibrator on its score
 # section IV-B; the width and the resolution of the loss are not printed
 NOVEL_PRESETS = {
     "frozen": NovelOptions(),
-    "paper": NovelOptions(features=("bottleneck",), normalise=False, hidden=512, label_stride=1),
+    "paper": novel.PAPER,
 }
 
 

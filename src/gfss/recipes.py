@@ -150,6 +150,9 @@ class Recipe(BaseModel):
     def training(self, method: str, shots: int) -> EpisodicOptions:
         """Options of stage 2 for a method."""
         options = self.per_method.get(method, self.episodic)
+        inner = method.removesuffix(CALIBRATOR_SUFFIX)
+        if inner != method and self.is_trained(inner):  # it belongs to its base model, and so do its episodes
+            options = replace(options, held_out=0)
         return replace(options, shots=training_shots(method, shots), seed=self.seed)
 
     @property

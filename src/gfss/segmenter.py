@@ -24,7 +24,7 @@ from gfss.tool.card import model_card
 from gfss.tool.cases import read_validation, support_cases
 from gfss.tool.compare import State, compare
 from gfss.tool.inputs import Picture, find_images, labelled_images
-from gfss.tool.model_folder import is_model, read_model, write_model
+from gfss.tool.model_folder import checksum, is_model, lessons, read_model, write_model
 from gfss.tool.network import Network
 from gfss.tool.packing import build_network, build_taught, network_parts, taught_parts
 from gfss.tool.report import Report
@@ -46,6 +46,7 @@ class Segmenter:
         seed: of the fitting.
         half: keep weights in fp16 when saving.
         changes: figures of the last report.
+        origin: the folder that it was loaded from.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Segmenter:
         seed: int = 0,
         half: bool = False,
         changes: dict[str, Any] | None = None,
+        origin: Path | None = None,
     ) -> None:
         self.network = network
         self.seed = seed
@@ -64,6 +66,9 @@ class Segmenter:
         self.taught = tuple(taught)
         self.knowledge = learn_classes(network, self.taught, seed, classifier)
         self._changes = changes
+        self._origin = origin.resolve() if origin else None
+        self._expected = checksum(origin) if origin else None
+        self._known = self._lessons()  # what may be left out when saving: it was left out on purpose
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -165,6 +170,9 @@ class Segmenter:
     def save(self, folder: str | Path, *, keep_images: bool = False) -> None:
         """Write the model folder; an older model in its place is replaced in one step.
 
+        Refused if a class that the model there was taught, or some of its images, would be lost, and if the folder that
+        this model was loaded from was changed meanwhile.
+
         Args:
             keep_images: store the (downsized) support images too, not only their features; those that the model was
                 loaded with stay in any case.
@@ -174,7 +182,25 @@ class Segmenter:
         words = {**about, "seed": self.seed, "versions": versions(), "taught": listing, "changes": self._changes}
         calibrated = self.network.calibrator is not None
         card = model_card(self.network.card, listing, words["versions"], self.seed, self._changes, calibrated)
-        write_model(Path(folder), parts | support, words, card)
+        folder = Path(folder)
+        in_place = folder.resolve() == self._origin
+        if not in_place:
+            self._refuse_loss(folder)
+        digest = write_model(folder, parts | support, words, card, expected=self._expected if in_place else None)
+        self._origin, self._expected, self._known = folder.resolve(), digest, self._lessons()
+
+    def _refuse_loss(self, folder: Path) -> None:
+        """Raise if another model lies in a folder, with lessons that this one never had."""
+        ours = self._lessons()
+        for name, images in lessons(folder).items():
+            if images > max(ours.get(name, 0), self._known.get(name, 0)):
+                raise GfssError(
+                    f"the model in {folder} was taught '{name}' with {images} image(s), which would be lost; teach "
+                    "that model, or name another folder"
+                )
+
+    def _lessons(self) -> dict[str, int]:
+        return {one.name: len(one.examples) for one in self.taught}
 
     def _names(self, taught: Sequence[TaughtClass]) -> tuple[str, ...]:
         return (BACKGROUND_NAME, *self.network.card.classes, *(one.name for one in taught))
@@ -192,8 +218,8 @@ class Segmenter:
             raise GfssError(f"the class name '{name}' is taken; add images to that class, or choose another name")
         if name in (BACKGROUND_NAME, *self.network.card.classes):
             raise GfssError(f"the class name '{name}' is taken by a base class; choose another name")
-        if not name.strip() or not name.isprintable():
-            raise GfssError(f"{name!r} is no class name; give one or more printable characters")
+        if name != name.strip() or not name or not name.isprintable():
+            raise GfssError(f"{name!r} is no class name; give printable characters without blanks around them")
 
     def _require_taught(self, name: str) -> None:
         if name in self.network.card.classes:
@@ -223,4 +249,5 @@ def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Seg
         seed=about["seed"],
         half=about["precision"] == "fp16",
         changes=about["changes"],
+        origin=folder,
     )

@@ -19,7 +19,7 @@ from gfss.training import base as base_training
 from gfss.training import episodic
 from gfss.training.base import BaseOptions, base_miou, train_base
 from gfss.training.checkpoint import has_checkpoint
-from gfss.training.episodic import EpisodicOptions, train_calibrator, train_method
+from gfss.training.episodic import CALIBRATOR_ONLY, EpisodicOptions, train_calibrator, train_method
 from gfss.training.loop import finish
 from gfss.training.parallel import start_workers
 from gfss.training.source import HeldOutSources
@@ -146,26 +146,31 @@ def train_method_stage(
         raise GfssError(f"method '{name}' needs no training; evaluate it right away")
     folder = experiment.method_folder(name, shots)
     common = {"folder": folder, "resume": resume, "workers": workers}
+    head = _weights_hash(experiment.model.head)
     if isinstance(method, Calibrated):
         inner = method.inner
+        if inner.module is not None:  # it belongs to its base model, so episodes are that model's own
+            options = replace(options, held_out=0)
         key = json.dumps([inner.name, experiment.model.card.as_json(), asdict(experiment.novel_options)], default=str)
-        key += _weights_hash(experiment.model.head)
+        key += head
         if experiment.device.type != "cpu":  # its sums round in another way
             key += experiment.device.type
         if inner.module is not None:
             key += _weights_hash(inner.module)
         source = experiment.train_source
-        if options.held_out and inner.module is None:
+        if options.held_out:
             source = train_held_out_stage(experiment, options.held_out, resume)
             rows = (one.store.rows().cpu().numpy() for one in source.sources)
             key += "".join(hashlib.sha256(each.tobytes()).hexdigest() for each in rows)
         losses = train_calibrator(method, source, options, key=key, **common)
     else:
-        losses = train_method(method, experiment.train_source, options, **common)
+        losses = train_method(method, experiment.train_source, options, key=head, **common)
     if workers.rank == 0:
         training = asdict(options)
         if isinstance(method, Calibrated):
             training |= {"calibrator": asdict(method.calibrator.options), "novel": asdict(experiment.novel_options)}
+        else:
+            training = {name: value for name, value in training.items() if name not in CALIBRATOR_ONLY}
         save_method(folder, method, experiment.model.card, training)
         finish(folder)
     return sum(losses[-50:]) / max(1, len(losses[-50:]))

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tests.methods.cases import SIZE, make_episode, map_labels
+from tests.methods.cases import SIZE, make_context, make_episode, map_labels
 from torch import nn
 
 from gfss.data.catalog import VOID
+from gfss.methods import build_method
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter, ScoreFusion, calibration_loss
 from gfss.models.calibrator import PRESETS, Calibrator
 from gfss.models.evidence import gather, remember
@@ -164,3 +165,16 @@ def _disturb(calibrator: Calibrator) -> None:
 def _softmax(logits: list[float]) -> list[float]:
     powers = [math.exp(value) for value in logits]
     return [power / sum(powers) for power in powers]
+
+
+@pytest.mark.parametrize("name", ["nsf", "log-odds", "linear-probe", "score", "npf"])
+def test_probabilities_enter_a_calibrator_as_they_are(name: str) -> None:
+    episode = make_episode(1, 1)
+    inner = build_method(name, make_context(SIZE))
+    method = Calibrated(inner, Calibrator(PRESETS["printed"], SIZE), trained=True)
+    method.learn(episode.support)
+    fused, scores = method.fused(episode.query.features), inner.scores(episode.query.features)
+    assert torch.equal(fused, scores) == inner.probabilities
+    assert torch.equal(fused, scores.softmax(dim=1)) != inner.probabilities
+    assert fused.min() >= 0
+    assert fused.max() <= 1

@@ -134,6 +134,15 @@ def test_another_schedule_is_refused(tmp_path: Path) -> None:
         train(module, squares(module), Schedule(8, 0.01), folder=tmp_path, resume=True)
 
 
+def test_other_settings_than_the_schedule_are_refused_too(tmp_path: Path) -> None:
+    module = network()
+    first = {"batch": 8, "levels": ("layer3",)}
+    train(module, squares(module), Schedule(6), folder=tmp_path, settings=first)
+    with pytest.raises(GfssError, match=r"other options \(settings\)"):
+        train(module, squares(module), Schedule(6), folder=tmp_path, resume=True, settings={**first, "batch": 4})
+    assert len(train(module, squares(module), Schedule(6), folder=tmp_path, resume=True, settings=first)) < 6
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, bad: float) -> None:
     module = network()

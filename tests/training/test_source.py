@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,9 +11,13 @@ from torch import Tensor
 
 from gfss.data.catalog import Fold
 from gfss.data.episodes import Task, joint_episode, task
+from gfss.devices import CPU
 from gfss.errors import GfssError
-from gfss.models.pspnet import Features
+from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.encoders import build_encoder
+from gfss.models.pspnet import Features, PyramidHead
 from gfss.training import source as source_module
+from gfss.training.bank import Bank
 from gfss.training.source import EpisodeSource, FeatureStore, HeldOutSources
 
 
@@ -43,6 +50,26 @@ def test_kept_features_are_the_same_to_half_precision(source: EpisodeSource, mon
     again = kept.features(images[::-1])
     for left, right in zip(tensors(again), tensors(first), strict=True):
         assert torch.equal(left.flip(0), right)
+
+
+def test_kept_features_do_not_depend_on_what_was_asked_for_with_them() -> None:
+    """At the size of real heads, where products of one image and of eight round in another way."""
+    torch.manual_seed(0)
+    channels = {"layer3": 112, "layer4": 320}
+    head = PyramidHead(channels, 16, pyramid=64, width=256, separable=True).eval()
+    levels = {name: torch.rand(8, width, 27, 27) for name, width in channels.items()}
+
+    class Given(Bank):
+        def features(self, images: Sequence[int], device: torch.device = CPU) -> dict[str, Tensor]:
+            return {name: level[list(images)] for name, level in levels.items()}
+
+    model = BaseModel(build_encoder("tiny"), head, BaseCard("", 4, "", False, 33, (), (), "", None))
+    stores = [FeatureStore(model, Given(Path(), 33, channels, 8), keep=True) for _ in range(2)]
+    together = stores[0].features(range(8))
+    for i in (5, 0):
+        alone = stores[1].features([i])
+        for left, right in zip(tensors(alone), tensors(together), strict=True):
+            assert torch.equal(left, right[i : i + 1])
 
 
 def test_a_task_keeps_all_base_classes(source: EpisodeSource) -> None:

@@ -10,7 +10,7 @@ from tests.methods.cases import make_context
 from gfss.errors import GfssError
 from gfss.methods import build_method
 from gfss.methods.base import Method
-from gfss.methods.fitted import Calibrated
+from gfss.methods.fitted import Calibrated, ScoreFusion
 from gfss.training.trained import load_method, save_method
 
 
@@ -89,3 +89,15 @@ def test_a_calibrator_comes_back_with_the_options_it_was_trained_with(tmp_path: 
     assert usual.module is usual.calibrator
     assert usual.calibrator.exchange is not None
     assert not usual.calibrator.exchange.both_fusions
+
+
+def test_a_calibrator_on_other_novel_classifiers_is_refused(tmp_path: Path) -> None:
+    first = method("pcn")
+    assert isinstance(first, Calibrated)
+    assert isinstance(first.inner, ScoreFusion)
+    own = asdict(first.inner.fitter.options)
+    save_method(tmp_path, first, CARD, {"novel": own})
+    load_method(tmp_path, method("pcn"), CARD)
+    save_method(tmp_path, first, CARD, {"novel": {**own, "rate": 0.01}})
+    with pytest.raises(GfssError, match=r"novel classifiers with rate 0\.01, not"):
+        load_method(tmp_path, method("pcn"), CARD)

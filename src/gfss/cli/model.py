@@ -202,17 +202,20 @@ def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
     Args:
         new: class names that the changed model has beside those of ``model``.
     """
-    from gfss.tool.model_folder import is_model, refuse_foreign, taught_names
+    from gfss.files import refuse_unwritable
+    from gfss.tool.model_folder import is_model, lessons, refuse_foreign
     from gfss.tool.sources import find_model, is_embedded
 
     source = find_model(model)
     if out is None:
         if is_embedded(model) or not is_model(source):
             raise GfssError(f"{model} is not changed in place; say where the new model goes with -o FOLDER")
-        return Path(model)
+        refuse_unwritable(source)
+        return source
     refuse_foreign(out)
+    refuse_unwritable(out if out.exists() else out.absolute().parent)
     if out.resolve() != source.resolve():
-        lost = set(taught_names(out)) - {*taught_names(source), *new}
+        lost = set(lessons(out)) - {*lessons(source), *new}
         if lost:
             raise GfssError(
                 f"the model in {out} was taught {', '.join(sorted(lost))}, which would be lost; teach that model, as "

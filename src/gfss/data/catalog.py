@@ -13,6 +13,7 @@ import numpy as np
 from gfss.errors import GfssError, unknown
 
 BACKGROUND = 0
+BACKGROUND_NAMES = ("background", "_background_")  # what label programs call it
 VOID = 255
 FOLDS = 4
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from gfss.data.catalog import VOID
+from gfss.data.catalog import BACKGROUND_NAMES, VOID
 from gfss.data.dataset import REFERENCE_SIDE, Dataset
 from gfss.errors import GfssError
 from gfss.files import read_json, write_atomically
@@ -72,7 +72,12 @@ def read_class_names(root: Path) -> tuple[str, ...]:
     path = root / "classes.txt"
     if not path.exists():
         raise GfssError(f"{root} has no classes.txt; write one class name per line, line i naming mask value i")
-    return unique_names(read_lines(path), path)
+    names = read_lines(path)
+    if any(name.lower() in BACKGROUND_NAMES for name in names):
+        raise GfssError(
+            f"{path} names the background, but line i names mask value i, and the background is 0; take that line out"
+        )
+    return unique_names(names, path)
 
 
 def unique_names(names: Iterable[str], source: Path) -> tuple[str, ...]:

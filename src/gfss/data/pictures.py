@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -14,8 +16,9 @@ UNREADABLE = (OSError, SyntaxError, ValueError)  # what Pillow raises on files t
 MASK_MODES = ("L", "P", "1")  # one 8-bit value per pixel: grey, palette index, black and white
 MAX_PIXELS = 150_000_000  # an image beyond this is a mistake or an attack
 ORIENTATION = 0x0112  # EXIF tag; values 5 to 8 exchange height and width
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000")  # others may start programs
 
-Image.MAX_IMAGE_PIXELS = None  # the check below answers in a sentence instead
+_OPENING = Lock()
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -56,7 +59,7 @@ def read_mask(path: Path | str) -> np.ndarray:
                 f"{VOID} void) or put a labelmap.txt with the colours beside it"
             )
         try:
-            values = np.asarray(file)
+            values = np.asarray(ImageOps.exif_transpose(file))  # as the image is turned
         except UNREADABLE as error:
             raise _damaged(path, error) from None
     return values.astype(np.uint8)
@@ -66,7 +69,7 @@ def read_colours(path: Path) -> np.ndarray:
     """A colour mask as (height, width, 3) uint8: palette applied, transparency dropped."""
     with open_picture(path) as file:
         try:
-            return np.asarray(file.convert("RGB"))
+            return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
         except UNREADABLE as error:
             raise _damaged(path, error) from None
 
@@ -74,7 +77,12 @@ def read_colours(path: Path) -> np.ndarray:
 def open_picture(path: Path) -> Image.Image:
     """Open a picture without decoding it; say in one sentence why that fails."""
     try:
-        file = Image.open(path)
+        with _OPENING:
+            usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # the check below answers in a sentence
+            try:
+                file = Image.open(path, formats=_formats())
+            finally:
+                Image.MAX_IMAGE_PIXELS = usual
     except FileNotFoundError:
         raise GfssError(f"{path} does not exist") from None
     except IsADirectoryError:
@@ -90,6 +98,13 @@ def open_picture(path: Path) -> Image.Image:
             f"{path} has {width} x {height} pixels; at most {MAX_PIXELS // 10**6} million are read, scale it down first"
         )
     return file
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those that this build of Pillow knows."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
 def _damaged(path: Path | str, error: Exception) -> GfssError:

@@ -8,15 +8,15 @@ import time
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gfss.errors import GfssError
 from gfss.evaluation.results import Result
-from gfss.files import cache_folder, read_json, write_json
+from gfss.files import cache_folder, program_hash, read_json, write_json
 
 KEEP_SECONDS = 60
+CODE = ("data", "evaluation", "methods", "models", "training")  # what results could depend on
 
 
 @dataclass
@@ -61,17 +61,6 @@ class Kept:
         self.path.unlink(missing_ok=True)
 
 
-@cache
-def program_hash() -> str:
-    """Changes with every line of code that results could depend on, so that none of an older program is taken."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for folder in ("data", "evaluation", "methods", "models", "training"):
-        for path in sorted((package / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
 def kept_results(about: Mapping[str, Any]) -> Kept:
     """Where the results of an evaluation are kept until it is complete.
 
@@ -79,5 +68,5 @@ def kept_results(about: Mapping[str, Any]) -> Kept:
         about: everything that they depend on but the program itself and the number of tasks, as JSON: what was meant
             for many tasks may be finished with fewer.
     """
-    key = hashlib.sha256(json.dumps([about, program_hash()], sort_keys=True).encode()).hexdigest()[:20]
+    key = hashlib.sha256(json.dumps([about, program_hash(*CODE)], sort_keys=True).encode()).hexdigest()[:20]
     return Kept(cache_folder("evaluations") / f"{key}.json")

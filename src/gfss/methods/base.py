@@ -84,6 +84,9 @@ class Method(ABC):
     transductive: ClassVar[bool] = False
     """Whether :meth:`scores` adapts to the query images it is given."""
 
+    probabilities: ClassVar[bool] = False
+    """Whether the scores are probabilities already, as a calibrator wants them."""
+
     module: nn.Module | None = None
     """Parameters that episodes train; None for methods without training."""
 

@@ -114,6 +114,7 @@ class NormalisedScoreFusion(ScoreFusion):
     """NSF: each classifier's softmax side by side: no base bias any more, but a bias to the novel classes."""
 
     name = "nsf"
+    probabilities = True
 
     def fuse(self, query: Features) -> Tensor:
         return normalised_score_fusion(query.base, self.fitter.logits(query))
@@ -156,7 +157,7 @@ class Calibrated(Method):
     def fused(self, query: Features) -> Tensor:
         """Class scores in [0, 1] that enter the calibrator."""
         scores = self.inner.scores(query)
-        return scores if isinstance(self.inner, NormalisedScoreFusion) else scores.softmax(dim=1)
+        return scores if self.inner.probabilities else scores.softmax(dim=1)
 
     def evidence(self, query: Features, fused: Tensor) -> Evidence:
         """What support and query say.

@@ -58,6 +58,7 @@ class PfenetPerClass(Pfenet):
     """
 
     name = "pfenet-per-class"
+    probabilities = True
 
     def __init__(
         self, head: PyramidHead, options: PfenetOptions | None = None, channels: Mapping[str, int] | None = None

@@ -125,6 +125,7 @@ class LinearProbe(Method):
     """
 
     name = "linear-probe"
+    probabilities = True
 
     def __init__(self, maps: NovelOptions | None = None, options: LogisticOptions | None = None) -> None:
         self.maps = maps or NovelOptions()

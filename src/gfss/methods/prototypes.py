@@ -23,7 +23,10 @@ def novel_prototypes(support: Support) -> Tensor:
 
 
 class NormalisedParameterFusion(Method):
-    """NPF: base rows and prototypes scaled to length one, one classifier: biased to the base classes."""
+    """NPF: base rows and prototypes scaled to length one, one classifier.
+
+    The paper finds it biased to the base classes; on our frozen features it is biased to the novel ones.
+    """
 
     name = "npf"
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Protocol
 
 from gfss.errors import GfssError
-from gfss.files import write_atomically
-from gfss.progress import track
+from gfss.files import DISK_FULL, write_atomically
+from gfss.progress import note, track
 from gfss.tool.inputs import Picture, output_names
 from gfss.tool.result import Result
 
 CLASSES = "classes.txt"
+ENDINGS = (".png", "_overlay.jpg", "_scores.npz")  # of what is written for a picture
 
 
 class Segments(Protocol):
@@ -47,13 +48,17 @@ def segment_files(
     for path, stem in track(zip(paths, stems, strict=True), "segmenting", total=len(paths)):
         try:
             result = model.segment(path, novel_bias=novel_bias, tile=tile)
+            written = result.save(out / f"{stem}.png", overlay=overlay, scores=scores)
         except GfssError as error:
+            if DISK_FULL in str(error):
+                raise
             failed.append(error)
             continue
-        written = result.save(out / f"{stem}.png", overlay=overlay, scores=scores)
         found = ", ".join(f"{name} {share:.1%}" for name, share in result.found.items()) or "only background"
         yield f"{written[0]}: {found}"
     if failed and len(paths) > 1:
+        for error in failed[1:]:
+            note(str(error))
         raise GfssError(
             f"{len(failed)} of {len(paths)} pictures were left out, the others are done; first: {failed[0]}"
         )
@@ -64,15 +69,22 @@ def segment_files(
 def refuse_mixture(paths: Sequence[Path], out: Path, names: Sequence[str]) -> None:
     """Raise if masks would lie among the pictures, where they overwrite them or are taken for some the next time.
 
-    The same if masks of other classes lie there. More classes than there were, or fewer, are fine: values stay.
+    The same if masks of other classes lie there, or files of the names to be written that gfss did not write. More
+    classes than there were, or fewer, are fine: values stay.
     """
     place = out.resolve()
-    among = next((path for path in paths if path.resolve().parent == place), None)
+    among = next((path for path in paths if place in (path.resolve().parent, path.parent.resolve())), None)
     if among is not None:
         raise GfssError(f"the masks would lie among the pictures in {among.parent}; name another folder with -o")
     try:
         there = (out / CLASSES).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
+        written = (out / f"{stem}{ending}" for stem in output_names(paths) for ending in ENDINGS)
+        if own := next((path for path in written if path.exists()), None):
+            raise GfssError(
+                f"{own} is there already, and no {CLASSES} beside it says that gfss wrote it; name another folder "
+                "with -o"
+            ) from None
         return
     for old, new in zip(there, names, strict=False):
         if old != new:

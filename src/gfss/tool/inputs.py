@@ -169,7 +169,7 @@ def _several(items: Picture | Sequence[Picture]) -> list[Picture]:
 def _mask_values(mask: Picture, name: str) -> np.ndarray:
     if isinstance(mask, str | Path):
         return read_grey(Path(mask))
-    values = np.asarray(mask)
+    values = np.asarray(ImageOps.exif_transpose(mask) if isinstance(mask, Image.Image) else mask)
     if (
         values.ndim != 2
         or values.dtype.kind not in "bui"

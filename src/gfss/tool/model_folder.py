@@ -1,8 +1,9 @@
-"""A model on disk: a folder with ``model.safetensors``, ``model.json`` and ``card.md``.
+"""A model on disk: a folder with ``model-HASH.safetensors``, ``model.json`` and ``card.md``.
 
-The folder is written aside and then takes the place of the old one, so a crash leaves the old model as it was; what
-else lies in it (a report, segmented images) stays. ``model.json`` holds checksums of everything, itself included, and
-of each part of the tensor file.
+``model.json`` names the tensor file and holds checksums: of itself, of the tensor file and of each of its parts. A new
+model comes into the folder in one step, when its ``model.json`` takes the place of the old one: a crash at any moment
+leaves one of the two, whole. What else lies in the folder (a report, segmented images) stays. ``card.md`` is for people
+and may be edited.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,14 +24,27 @@ from torch import Tensor
 from gfss.errors import GfssError
 from gfss.files import make_folder, read_json, write_atomically
 
+try:
+    import fcntl
+except ImportError:  # Windows: two programs that change one model at once are not told apart
+    fcntl = None
+
 FORMAT = "gfss model 1"
-TENSORS, ABOUT, CARD = "model.safetensors", "model.json", "card.md"
+TENSORS, ABOUT, CARD = "model.safetensors", "model.json", "card.md"  # embedded models have the tensors under this name
+OWN = (TENSORS, "model-*.safetensors", CARD, ".model*.part", f".{CARD}*.part")  # what a crash may leave
 Parts = dict[str, dict[str, Tensor]]  # part (head, calibrator ...) -> tensor name -> tensor
 SEPARATOR = "/"  # between the part and the name of a tensor
 
 
-def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str) -> None:
-    """Write a model folder in one step, in place of an older one."""
+def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str, *, expected: str | None = None) -> str:
+    """Write a model into a folder in one step, in place of an older one.
+
+    Args:
+        expected: checksum of the model that this one was made of and replaces; refused if another lies there by now.
+
+    Returns:
+        The checksum of the model.
+    """
     refuse_foreign(folder)
     tensors = save_tensors(
         {
@@ -41,26 +53,73 @@ def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str)
             for name, t in group.items()
         }
     )
-    content = {
-        "format": FORMAT,
-        **about,
-        "sha256": {
-            TENSORS: _digest(tensors),
-            CARD: _digest(card.encode()),
-            "parts": {part: _part_digest(group) for part, group in parts.items()},
-        },
-    }
-    content["sha256"][ABOUT] = _about_digest(content)
-    with _replacing(folder) as work:
-        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-        for name, data in ((TENSORS, tensors), (CARD, card.encode()), (ABOUT, text.encode())):
-            with write_atomically(work / name) as file:
-                file.write(data)
+    digest = _digest(tensors)
+    file = f"model-{digest[:12]}.safetensors"
+    sums: dict[str, Any] = {TENSORS: digest, "parts": {part: _part_digest(group) for part, group in parts.items()}}
+    content = {"format": FORMAT, **about, "tensors": file, "sha256": sums}
+    sums[ABOUT] = _about_digest(content)
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    make_folder(folder)
+    with _alone(folder):
+        if expected is not None and checksum(folder) != expected:
+            raise GfssError(
+                f"the model in {folder} was changed by another program meanwhile; nothing was written: repeat the "
+                "command, or name another folder"
+            )
+        for name, data in ((file, tensors), (ABOUT, text.encode()), (CARD, card.encode())):
+            with write_atomically(folder / name) as out:
+                out.write(data)
+        for pattern in OWN:
+            for path in folder.glob(pattern):
+                if path.name not in (file, CARD):
+                    path.unlink(missing_ok=True)
+    return sums[ABOUT]
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other programs from writing a model into the folder."""
+    if fcntl is None:
+        yield
+        return
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
 
 
 def read_model(folder: Path) -> tuple[Parts, dict[str, Any]]:
     """Read a model folder; refuses a damaged one and names what is damaged."""
-    _recover(folder)
+    about = _read_about(folder)
+    try:
+        content = _read(folder / _tensor_file(about))
+    except GfssError:  # another program may have replaced the model after its model.json was read
+        about = _read_about(folder)
+        content = _read(folder / _tensor_file(about))
+    path, sums = folder / _tensor_file(about), about["sha256"]
+    try:
+        parts = _split(load_tensors(content))
+    except SafetensorError as error:
+        raise _damaged(path, f"it is cut off or no safetensors file: {error}") from None
+    for part, digest in sums["parts"].items():
+        if _part_digest(parts.get(part, {})) != digest:
+            raise _damaged(path, f"the part '{part}' differs from its checksum")
+    if _digest(content) != sums[TENSORS]:
+        raise _damaged(path, "its header differs from its checksum")
+    return parts, about
+
+
+def checksum(folder: Path) -> str | None:
+    """Checksum of the model in a folder, None where there is no readable one."""
+    try:
+        return _read_about(folder)["sha256"][ABOUT]
+    except GfssError:
+        return None
+
+
+def _read_about(folder: Path) -> dict[str, Any]:
     about = read_json(folder / ABOUT)
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         came = about.get("format") if isinstance(about, dict) else None
@@ -68,36 +127,33 @@ def read_model(folder: Path) -> tuple[Parts, dict[str, Any]]:
     sums = about.get("sha256")
     if not isinstance(sums, dict) or sums.get(ABOUT) != _about_digest(about):
         raise _damaged(folder / ABOUT, "its checksum differs")
-    card = _read(folder / CARD)
-    if _digest(card) != sums[CARD]:
-        raise _damaged(folder / CARD, "its checksum differs")
-    content = _read(folder / TENSORS)
-    try:
-        parts = _split(load_tensors(content))
-    except SafetensorError as error:
-        raise _damaged(folder / TENSORS, f"it is cut off or no safetensors file: {error}") from None
-    for part, digest in sums["parts"].items():
-        if _part_digest(parts.get(part, {})) != digest:
-            raise _damaged(folder / TENSORS, f"the part '{part}' differs from its checksum")
-    if _digest(content) != sums[TENSORS]:
-        raise _damaged(folder / TENSORS, "its header differs from its checksum")
-    return parts, about
+    return about
+
+
+def _tensor_file(about: Mapping[str, Any]) -> str:
+    """Name of the tensor file, which lies in the same folder."""
+    return Path(str(about.get("tensors", TENSORS))).name
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Raise if a model written here would take the place of something else than a model."""
-    empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    if not empty and not (is_model(folder) and _is_ours(folder)):
+    """Raise if a folder holds something else than a model."""
+    if not folder.exists() or (is_model(folder) and _is_ours(folder)):
+        return
+    if not folder.is_dir() or any(not any(path.match(own) for own in OWN) for path in folder.iterdir()):
         raise GfssError(f"{folder} holds something else than a model; name a new or empty folder")
 
 
-def taught_names(folder: Path) -> list[str]:
-    """Names of the classes that a saved model was taught; none where there is no readable one."""
-    _recover(folder)
+def lessons(folder: Path) -> dict[str, int]:
+    """Classes that a saved model was taught, with the number of images; none where there is no readable one."""
     try:
-        return [str(one["name"]) for one in read_json(folder / ABOUT)["taught"]]
-    except (GfssError, KeyError, TypeError):
-        return []
+        return {str(one["name"]): len(one.get("supports", ())) for one in read_json(folder / ABOUT)["taught"]}
+    except (GfssError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder holds a saved model."""
+    return (folder / ABOUT).is_file()
 
 
 def _is_ours(folder: Path) -> bool:
@@ -105,60 +161,8 @@ def _is_ours(folder: Path) -> bool:
     try:
         about = read_json(folder / ABOUT)
     except GfssError:
-        return (folder / TENSORS).is_file() and (folder / CARD).is_file()
+        return any(folder.glob("model*.safetensors")) and (folder / CARD).is_file()
     return isinstance(about, dict) and str(about.get("format")).startswith(FORMAT.rpartition(" ")[0])
-
-
-def is_model(folder: Path) -> bool:
-    """Whether a folder holds a saved model, also one whose replacement was interrupted."""
-    return (folder / ABOUT).is_file() or (_aside(folder) / ABOUT).is_file()
-
-
-@contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the place of ``folder`` when all went well."""
-    _recover(folder)
-    real = folder.resolve()  # where a link leads to
-    make_folder(real.parent)
-    try:
-        work = Path(tempfile.mkdtemp(dir=real.parent, prefix=f".{real.name}.part-"))
-    except OSError as error:
-        raise GfssError(f"cannot write {folder}: {error.strerror}") from None
-    try:
-        yield work
-        os.chmod(work, 0o755)
-        if real.exists():
-            os.rename(real, _aside(folder))
-        os.rename(work, real)
-        _recover(folder)
-    except OSError as error:
-        _recover(folder)
-        raise GfssError(f"cannot write {folder}: {error.strerror}") from None
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _recover(folder: Path) -> None:
-    """Put the old model back where a crash came between the two renames, or drop it where the new one is there.
-
-    What else lay beside the old model moves over to the new one.
-    """
-    aside, real = _aside(folder), folder.resolve()
-    if not aside.exists():
-        return
-    if not real.exists():
-        os.rename(aside, real)
-        return
-    for path in aside.iterdir():
-        if path.name not in (TENSORS, ABOUT, CARD) and not (real / path.name).exists():
-            os.rename(path, real / path.name)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _aside(folder: Path) -> Path:
-    """Where the old model lies while the new one takes its place."""
-    real = folder.resolve()
-    return real.with_name(f".{real.name}.old")
 
 
 def _split(tensors: Mapping[str, Tensor]) -> Parts:

@@ -149,4 +149,4 @@ def _png(pixels: np.ndarray) -> Tensor:
 
 
 def _from_png(content: Tensor) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(content.numpy().tobytes())))
+    return np.asarray(Image.open(io.BytesIO(content.numpy().tobytes()), formats=("PNG",)))

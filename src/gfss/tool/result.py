@@ -18,6 +18,7 @@ from gfss.tool.geometry import label_map, probabilities
 from gfss.tool.inputs import Picture, as_image
 from gfss.tool.tiling import tiled_probabilities
 
+LONGEST_JPEG = 65_500  # pixels of a side that the format can hold
 TILE_FROM = 2  # an image is tiled if its long side is more than so many times the network's input
 
 
@@ -57,7 +58,7 @@ class Result:
 
         Args:
             path: the mask's file; ``.png`` is added if it is not there.
-            overlay: also write ``NAME_overlay.jpg``.
+            overlay: also write ``NAME_overlay.jpg`` (``.png`` where it is too long for that).
             scores: also write ``NAME_scores.npz`` with ``scores`` (fp16) and ``classes``.
         """
         target = Path(path)
@@ -68,9 +69,10 @@ class Result:
         with write_atomically(target) as file:
             picture.save(file, format="PNG")
         if overlay:
-            written.append(target.with_name(f"{target.stem}_overlay.jpg"))
+            large = max(self.mask.shape) > LONGEST_JPEG
+            written.append(target.with_name(f"{target.stem}_overlay.{'png' if large else 'jpg'}"))
             with write_atomically(written[-1]) as file:
-                self.overlay().save(file, format="JPEG", quality=90)
+                self.overlay().save(file, format="PNG" if large else "JPEG", quality=90)
         if scores:
             written.append(target.with_name(f"{target.stem}_scores.npz"))
             with write_atomically(written[-1]) as file:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from gfss.errors import GfssError, unknown
 from gfss.methods import Context, build_method
-from gfss.methods.fitted import Calibrated, NormalisedScoreFusion
+from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrator import Calibrator
 from gfss.models.novel import NovelOptions
@@ -70,14 +71,25 @@ def join_training(base: Path, method: Path | None, weights: Path | None = None, 
         other_classes: the calibrator may have been trained beside other base classes.
     """
     model = load_base(base, weights=weights)
-    return Network(model, read_calibrator(method, model, other_classes) if method else None, NovelOptions())
+    if method is None:
+        return Network(model, None, NovelOptions())
+    about = load_checkpoint(method, "method")[1]
+    stored: dict[str, Any] = about.get("training", {}).get("novel", {})
+    if stored:
+        stored = {**stored, "features": tuple(stored["features"])}
+    novel = NovelOptions(**stored)
+    return Network(model, read_calibrator(method, model, novel, other_classes), novel)
 
 
-def read_calibrator(folder: Path, model: BaseModel, other_classes: bool = False) -> Calibrator:
-    """The calibrator that ``gfss train calibrator`` wrote."""
+def read_calibrator(folder: Path, model: BaseModel, novel: NovelOptions, other_classes: bool = False) -> Calibrator:
+    """The calibrator that ``gfss train calibrator`` wrote.
+
+    Args:
+        novel: how the novel classifiers are fitted that it stands on.
+    """
     name = str(load_checkpoint(folder, "method")[1].get("method"))
     side = model.encoder.map_size(model.card.size)
-    method = build_method(name, Context(model, (side, side)))
+    method = build_method(name, Context(model, (side, side), NovelFitter(novel)))
     if not isinstance(method, Calibrated) or type(method.inner) is not NormalisedScoreFusion:
         raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn")
     load_method(folder, method, model.card, other_classes=other_classes)

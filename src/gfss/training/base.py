@@ -214,6 +214,7 @@ def train_base(
         resume=resume,
         workers=workers,
         name=f"base model on {card.data}",
+        settings=[card.as_json(), fold.base, len(images), None if bank is None else bank.folder.name],
         describe=lambda number: (
             "images " + ", ".join(dataset.ids[i] for i in batch_images(images, options.batch, seed, number))
         ),

@@ -8,7 +8,7 @@ paper's way, fresh episodes in every iteration, is ``episodes=None``.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +18,11 @@ from torch import Tensor
 
 from gfss.data.episodes import Task
 from gfss.errors import GfssError
-from gfss.files import cache_folder, write_atomically
+from gfss.files import cache_folder, program_hash, write_atomically
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.calibrator import Calibrator
-from gfss.models.evidence import Evidence, evidence_channels, most_positions
+from gfss.models.evidence import Evidence, evidence_channels
 from gfss.progress import track
 from gfss.threads import Copies, side_by_side
 from gfss.training.loop import Schedule, Step, mixed_seed, train
@@ -125,7 +125,7 @@ class PlayedEpisodes:
         parts += [(one.dataset.fingerprint, one.fakes, one.fold, tuple(map(int, one.avoid))) for one in sources]
         names = self.method.calibrator.options.compared
         parts += [self.options.shots, self.options.ways, self.options.pairs, self.options.seed, names]
-        parts += [most_positions(self.options.shots * self.options.ways)]
+        parts += [program_hash("data", "methods", "models", "training")]
         name = hashlib.sha256(repr(parts).encode()).hexdigest()[:20]
         self.folder = cache_folder("episodes") / name
         self.count = count
@@ -204,7 +204,7 @@ def train_calibrator(
     """
     workers = workers or Workers()
     if options.episodes is None:
-        losses = train_method(method, source, options, folder=folder, resume=resume, workers=workers)
+        losses = train_method(method, source, options, key=key, folder=folder, resume=resume, workers=workers)
     else:
         turns = [PlayedEpisodes(method, source, part, key) for part in _turns(options, source.most_ways)]
         for played in turns:
@@ -223,6 +223,7 @@ def train_calibrator(
             resume=resume,
             workers=workers,
             name="calibrator",
+            settings=[asdict(options), asdict(method.calibrator.options), [played.folder.name for played in turns]],
             describe=lambda number: (
                 "episodes " + ", ".join(str(i) for i, _ in _drawn_pairs(of_step(number).count, options, number))
             ),
@@ -288,11 +289,16 @@ def train_method(
     source: Source,
     options: EpisodicOptions,
     *,
+    key: str = "",
     folder: Path | None = None,
     resume: bool = False,
     workers: Workers | None = None,
 ) -> list[float]:
-    """Train a method's module on fresh episodes; the method is ready afterwards."""
+    """Train a method's module on fresh episodes; the method is ready afterwards.
+
+    Args:
+        key: hash of what the episodes depend on; an unfinished training on others is not continued.
+    """
     if method.module is None:
         raise GfssError(f"method '{method.name}' has nothing to train")
 
@@ -316,6 +322,7 @@ def train_method(
         resume=resume,
         workers=workers,
         name=method.name,
+        settings=[asdict(options), key],
         describe=lambda number: f"episodes {number * options.batch} and following",
     )
     method.module.requires_grad_(False)

@@ -1,12 +1,13 @@
 """The one training loop: stage 1, the calibrator and the trained methods all run through it.
 
 Everything an iteration does is a function of its number: which samples, which random numbers. So a
-resumed run equals an uninterrupted one, and several processes equal one (but for methods that draw dropout episode by
-episode: DENet, PFENet and ACASTLE).
+resumed run equals an uninterrupted one, and several processes equal one (but for the exemplars of ``pfenet-per-class``,
+of which the first process keeps its own).
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -105,6 +106,7 @@ def train(
     workers: Workers | None = None,
     name: str = "training",
     describe: Callable[[int], str] = lambda number: "",
+    settings: Any = None,
 ) -> list[float]:
     """Optimise the parameters of ``module`` that require gradients.
 
@@ -115,6 +117,7 @@ def train(
         resume: continue from the checkpoint in ``folder``.
         workers: processes that train together.
         describe: images of an iteration, for the message about a loss that is not a number.
+        settings: whatever else the training depends on, as JSON; an unfinished run of others is not continued.
 
     Returns:
         The loss of every iteration of this call.
@@ -124,7 +127,7 @@ def train(
         share_batch_norm(module)
     parameters = [p for p in module.parameters() if p.requires_grad]
     optimiser = schedule.make(parameters)
-    plan = {**asdict(schedule), "seed": seed}
+    plan = json.loads(json.dumps({**asdict(schedule), "seed": seed, "settings": settings}, default=str))
     unfinished = folder if resume and folder and has_checkpoint(folder, "train") else None
     start = _resume(unfinished, module, optimiser, plan) if unfinished else 0
     writer = _writer(folder) if folder and workers.rank == 0 else None
@@ -176,8 +179,9 @@ def _save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, pla
 def _resume(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, plan: dict[str, Any]) -> int:
     tensors, about = load_checkpoint(folder, "train")
     if about["schedule"] != plan:
+        differing = ", ".join(key for key in plan if about["schedule"].get(key) != plan[key])
         raise GfssError(
-            f"{folder} holds an unfinished run with another schedule ({about['schedule']}); "
+            f"{folder} holds an unfinished run with another schedule or other options ({differing}); "
             "give the same options or another folder, or move this one away"
         )
     module.load_state_dict({k.removeprefix("module."): v for k, v in tensors.items() if k.startswith("module.")})

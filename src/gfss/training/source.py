@@ -43,10 +43,9 @@ class FeatureStore:
         if not self.keep:
             parts = [images[i : i + CHUNK] for i in range(0, len(images), CHUNK)]
             return concatenate([self._head(part) for part in parts])
-        missing = sorted({i for i in images if i not in self._kept})
-        for start in range(0, len(missing), CHUNK):
-            part = missing[start : start + CHUNK]
-            self._kept.update(zip(part, keep(self._head(part)), strict=True))
+        for i in images:  # one by one: sums round in another way in a batch of another size
+            if i not in self._kept:
+                (self._kept[i],) = keep(self._head([i]))
         return KeptFeatures([self._kept[i] for i in images])
 
     def labels(self, images: Sequence[int], table: np.ndarray, stride: int = 1) -> Tensor:

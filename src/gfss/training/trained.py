@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gfss.errors import GfssError
 from gfss.methods.base import Method
-from gfss.methods.fitted import Calibrated
+from gfss.methods.fitted import Calibrated, ScoreFusion
 from gfss.models.base_model import BaseCard
 from gfss.models.calibrator import Calibrator, stored_options
 from gfss.training.checkpoint import load_checkpoint, save_checkpoint
@@ -43,6 +45,14 @@ def load_method(folder: Path, method: Method, base: BaseCard, *, other_classes: 
                 f"{folder} was trained on a base model whose {key.replace('_', ' ')} is {theirs}, not {value}; "
                 "train the method anew"
             )
+    if isinstance(method, Calibrated) and isinstance(method.inner, ScoreFusion):
+        theirs, ours = about["training"].get("novel", {}), json.loads(json.dumps(asdict(method.inner.fitter.options)))
+        for key in theirs.keys() & ours.keys():
+            if theirs[key] != ours[key]:
+                raise GfssError(
+                    f"{folder} was trained on novel classifiers with {key} {theirs[key]}, not {ours[key]}; fit them "
+                    "like that, or train the method anew"
+                )
     if isinstance(method, Calibrated) and "calibrator" in about["training"]:  # not always the usual one of this name
         options = stored_options(about["training"]["calibrator"])
         method.calibrator = method.module = Calibrator(options, method.calibrator.map_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.data.make import box_polygon, coco_json, photo, write
 
 from gfss.data.labels import read_labels
+from gfss.data.labels.instances import Picture, _lengths, draw_instances
 from gfss.errors import GfssError
 
 pytest.importorskip("pycocotools", reason="needs the extra gfss[coco]")
@@ -114,7 +116,7 @@ def test_run_lengths_of_another_size(root: Path) -> None:
 def test_picture_of_another_size(root: Path) -> None:
     photo(root / "images" / "a.jpg", (50, 60))
     path = coco_json(root / "labels.json", {"a.jpg": [box(3, 0, 0, 4, 4)]}, CLASSES)
-    with pytest.raises(GfssError, match=r"is 32 x 24 but its image a\.jpg is 60 x 50"):
+    with pytest.raises(GfssError, match=r"of 32 x 24 but .*a\.jpg is 60 x 50"):
         read_labels(path).mask(0)
 
 
@@ -123,3 +125,68 @@ def test_without_pycocotools(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     with pytest.raises(GfssError, match=r"need the package pycocotools; install it with: pip install 'gfss\[coco\]'"):
         read_labels(path).mask(0)
+
+
+def test_pictures_of_one_name_are_told_apart_by_their_folder(tmp_path: Path) -> None:
+    for camera in ("cam1", "cam2"):
+        photo(tmp_path / camera / "0001.jpg")
+    annotations = {"cam1/0001.jpg": [box(3, 0, 0, 4, 4)], "cam2/0001.jpg": [box(3, 8, 8, 12, 12)]}
+    path = coco_json(tmp_path / "labels.json", annotations, CLASSES)
+    for camera, row in (("cam1", 0), ("cam2", 8)):
+        labels = read_labels(path, [tmp_path / camera])
+        assert labels.images == (tmp_path / camera / "0001.jpg",)
+        assert labels.mask(0)[row, row] == 1
+    (image,) = read_labels(path, [tmp_path / "cam1"]).images
+    assert image.parent.name == "cam1"
+
+
+def test_only_the_pictures_that_were_named_are_taken(root: Path) -> None:
+    path = coco_json(root / "labels.json", {n: [box(3, 0, 0, 4, 4)] for n in ("a.jpg", "b.jpg")}, CLASSES)
+    assert [image.name for image in read_labels(path, [root / "images" / "b.jpg"]).images] == ["b.jpg"]
+    assert len(read_labels(path).images) == 2
+
+
+def test_names_as_windows_writes_them(root: Path) -> None:
+    path = coco_json(root / "labels.json", {r"images\a.jpg": [box(3, 0, 0, 4, 4)]}, CLASSES)
+    assert read_labels(path).images == (root / "images" / "a.jpg",)
+
+
+@pytest.mark.parametrize(
+    "outline",
+    [
+        [[0, 0, float("inf"), 0, 4, 4]],
+        [[0, 0, 1e9, 0, 4, 4]],
+        {"size": [24, 32], "counts": [10, 20]},
+        {"size": [24, 32], "counts": [10, 24 * 32]},
+        {"size": [24, 32], "counts": [-5, 24 * 32 + 5]},
+        {"size": [24, 32], "counts": "52203"},
+    ],
+)
+def test_outlines_that_pycocotools_would_crash_on_are_refused(root: Path, outline: object) -> None:
+    path = coco_json(root / "labels.json", {"a.jpg": [{"category_id": 3, "segmentation": outline}]}, CLASSES)
+    with pytest.raises(GfssError, match=r"malformed outline in a\.jpg"):
+        read_labels(path).mask(0)
+
+
+def test_compressed_run_lengths_are_read_as_pycocotools_reads_them() -> None:
+    from pycocotools import mask as codec
+
+    rng = np.random.default_rng(0)
+    for share in (0.0, 0.02, 0.5, 1.0):
+        drawn = np.asfortranarray(rng.random((40, 300)) < share, dtype=np.uint8)
+        code = codec.encode(drawn)["counts"]
+        flat = drawn.ravel(order="F")
+        values = np.flatnonzero(np.diff(np.concatenate([[0], flat]))).tolist()
+        expected = np.diff([0, *values, flat.size]).tolist()
+        assert _lengths(code) == _lengths(code.decode()) == expected
+
+
+def test_an_enormous_picture_is_refused_before_memory_is_asked_for(root: Path) -> None:
+    path = coco_json(root / "labels.json", {"a.jpg": [box(3, 0, 0, 4, 4)]}, CLASSES)
+    content = json.loads(path.read_text())
+    content["images"][0] |= {"height": 200_000, "width": 200_000}
+    path.write_text(json.dumps(content))
+    with pytest.raises(GfssError, match="of 200000 x 200000 but"):
+        read_labels(path).mask(0)
+    with pytest.raises(GfssError, match="has 200000 x 200000 pixels"):
+        draw_instances(Picture("a.jpg", 200_000, 200_000, ()), path)

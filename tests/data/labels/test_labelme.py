@@ -143,3 +143,35 @@ def test_no_labelme_file(folder: Path) -> None:
     (folder / "a.json").write_text("{")
     with pytest.raises(GfssError, match="is not valid JSON"):
         read_labels(folder)
+
+
+def test_rectangles_of_four_points_and_turned_ones(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shapes = [
+        ("rect", "rectangle", BOX),
+        ("turned", "rotation", [[20, 4], [24, 8], [20, 12], [16, 8]]),
+        ("line", "linestrip", [[0, 0], [4, 4]]),
+    ]
+    labelme(folder / "a.json", shapes)
+    labels = read_labels(folder)
+    assert labels.classes == ("rect", "turned")
+    assert (labels.mask(0)[8:16, 8:16] == 1).all()
+    assert labels.mask(0)[8, 20] == 2
+    assert "1 shape(s) of kind 'linestrip'" in " ".join(capsys.readouterr().err.split())
+
+
+def test_background_in_classes_txt_is_no_class(folder: Path) -> None:
+    labelme(folder / "a.json", [("dog", "polygon", BOX)])
+    (folder / "classes.txt").write_text("__ignore__\n_background_\ncat\ndog\n")
+    labels = read_labels(folder)
+    assert labels.classes == ("cat", "dog")
+    assert labels.mask(0)[10, 10] == 2
+
+
+def test_a_painted_mask_larger_than_the_picture_is_refused(folder: Path) -> None:
+    buffer = io.BytesIO()
+    Image.new("1", (400, 400), 1).save(buffer, format="PNG")
+    shape = {"label": "dog", "shape_type": "mask", "points": [[0, 0], [9, 9]]}
+    shape["mask"] = base64.b64encode(buffer.getvalue()).decode()
+    write(folder / "a.json", {"imagePath": "a.jpg", "shapes": [shape]})
+    with pytest.raises(GfssError, match="larger than the picture"):
+        read_labels(folder).mask(0)

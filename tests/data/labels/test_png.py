@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.data.make import SIZE, boxes, photo, png
+from tests.data.make import SIZE, boxes, photo, plain, png
 
 from gfss.data.labels import read_labels
+from gfss.data.labels.png import read_grey
+from gfss.data.pictures import ORIENTATION, read_mask
 from gfss.errors import GfssError
 
 
@@ -168,3 +170,34 @@ def test_label_without_image(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("cat")
     with pytest.raises(GfssError, match=r"2 of 2 labels in .* have no image of the same name, first 'a2'"):
         read_labels(tmp_path)
+
+
+def test_void_in_a_folder_per_class_stays_void(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    cat, dog = boxes(1), boxes(0)
+    cat[-4:], dog[:4] = 255, 1
+    cat[:4] = 255  # uncertain for the cat, but a dog for sure
+    png(tmp_path / "masks" / "cat" / "a.png", cat)
+    png(tmp_path / "masks" / "dog" / "a.png", dog)
+    mask = read_labels(tmp_path).mask(0)
+    assert (mask[-4:] == 255).all()
+    assert (mask[:4] == 2).all()
+
+
+def test_a_background_line_in_classes_txt_is_refused(tmp_path: Path) -> None:
+    plain(tmp_path, {"a": boxes(1), "b": boxes(2)}, ["background", "cat", "dog"])
+    with pytest.raises(GfssError, match="names the background, but line i names mask value i"):
+        read_labels(tmp_path)
+
+
+def test_a_mask_is_turned_like_its_image(tmp_path: Path) -> None:
+    mask = boxes(1)
+    mask[:] = 0
+    mask[:4, :4] = 1
+    exif = Image.Exif()
+    exif[ORIENTATION] = 3
+    path = png(tmp_path / "mask.png", mask)
+    Image.open(path).save(path, exif=exif)
+    for read in (read_mask, read_grey):
+        assert (read(path)[-4:, -4:] == 1).all()
+        assert read(path)[0, 0] == 0

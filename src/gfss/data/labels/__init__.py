@@ -12,6 +12,7 @@ import hashlib
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def read_labels(source: Path, images: Sequence[Path] = (), class_name: str | Non
         return _read_folder(source, images, class_name, beside=source.parent)
     pictures = _find_images([source.parent], images)
     if source.suffix.lower() == ".json":
-        return _read_json_files([source], pictures, source.parent)
+        return _read_json_files([source], pictures, source.parent, bool(images))
     if source.suffix.lower() in IMAGE_SUFFIXES:
         own = pictures if images else {name: path for name, path in pictures.items() if path != source}
         return read_binary_masks({source.stem: source}, own, _required(class_name, source), source)
@@ -72,19 +73,19 @@ def _read_folder(source: Path, images: Sequence[Path], class_name: str | None, b
             return read_binary_masks(files, pictures, _required(class_name, masks), masks)
     found = [path for folder in JSON_FOLDERS for path in sorted((source / folder).glob("*.json"))]
     if found:
-        return _read_json_files(found, pictures, source)
+        return _read_json_files(found, pictures, source, bool(images))
     raise GfssError(
         f"{source} holds no labels; expected images/ with masks/ (PNG), labelme or COCO .json files, or a labelmap.txt"
     )
 
 
-def _read_json_files(files: Sequence[Path], images: dict[str, Path], root: Path) -> Labels:
+def _read_json_files(files: Sequence[Path], images: dict[str, Path], root: Path, chosen: bool) -> Labels:
     content = read_json(files[0])
     if isinstance(content, dict) and "shapes" in content:
         return read_labelme(files, images, root)
     if len(files) > 1:
         raise GfssError(f"{root} holds {len(files)} .json files that are not of labelme; name the COCO file itself")
-    return read_coco_json(files[0], images)
+    return read_coco_json(files[0], images, only=chosen)
 
 
 def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Path]:
@@ -130,7 +131,7 @@ def _unzipped(path: Path) -> Path:
             archive.extractall(part)
         with contextlib.suppress(OSError):  # another process was faster
             part.rename(folder)
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError, ValueError) as error:
         raise GfssError(f"{path} is not a readable zip file ({error}); export it again") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
 from gfss.data.folder import pictures_in, read_lines, unique_names
 from gfss.data.labels.base import Labels, match
 from gfss.data.pictures import open_picture, read_colours
 from gfss.errors import GfssError
 
-BACKGROUND_NAMES = ("background", "_background_")
 VOID_NAMES = ("void", "ignore", "ignored", "__ignore__")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from pathlib import Path
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy as np
 from gfss.data.catalog import VOID
 from gfss.data.folder import unique_names
 from gfss.data.labels.base import Labels
+from gfss.data.pictures import MAX_PIXELS, image_size
 from gfss.errors import GfssError
 from gfss.files import read_json
 
@@ -31,10 +34,19 @@ class Picture(NamedTuple):
     instances: tuple[Instance, ...]
 
 
-def read_coco_json(path: Path, images: dict[str, Path]) -> Labels:
-    """Pictures of a COCO file that have annotations; classes in order of category id."""
+def read_coco_json(path: Path, images: dict[str, Path], only: bool = False) -> Labels:
+    """Pictures of a COCO file that have annotations; classes in order of category id.
+
+    Args:
+        images: known pictures by name.
+        only: leave out what is not among these.
+    """
     classes, pictures = read_instances(path)
-    found = [_locate(picture.file_name, path, images) for picture in pictures]
+    stems = Counter(_parts(picture.file_name)[-1].rpartition(".")[0] for picture in pictures)
+    found = [_locate(picture.file_name, path, images, stems, only) for picture in pictures]
+    if only and any(found):
+        pictures = [picture for picture, place in zip(pictures, found, strict=True) if place]
+        found = [place for place in found if place]
     missing = [picture.file_name for picture, place in zip(pictures, found, strict=True) if place is None]
     if missing:
         raise GfssError(
@@ -42,7 +54,17 @@ def read_coco_json(path: Path, images: dict[str, Path]) -> Labels:
             "put them into a folder images/ beside it"
         )
     paths = tuple(place for place in found if place is not None)
-    return Labels("COCO JSON", classes, paths, (path,) * len(paths), lambda i: draw_instances(pictures[i], path))
+
+    def draw(i: int) -> np.ndarray:
+        picture, size = pictures[i], image_size(paths[i])
+        if (picture.height, picture.width) != size:
+            raise GfssError(
+                f"{path} was drawn on {picture.file_name} of {picture.width} x {picture.height} but {paths[i]} is "
+                f"{size[1]} x {size[0]}; they must have one size"
+            )
+        return draw_instances(picture, path)
+
+    return Labels("COCO JSON", classes, paths, (path,) * len(paths), draw)
 
 
 def read_instances(path: Path) -> tuple[tuple[str, ...], list[Picture]]:
@@ -64,6 +86,8 @@ def draw_instances(picture: Picture, source: Path) -> np.ndarray:
     """Mask (height, width) uint8 of a picture: crowds at the bottom, then large objects, small ones on top."""
     codec = _codec()
     height, width = picture.height, picture.width
+    if not 0 < height * width <= MAX_PIXELS:
+        raise GfssError(f"{source} says that {picture.file_name} has {width} x {height} pixels; export it again")
     try:
         codes = [(value, _encode(codec, outline, height, width)) for value, outline in picture.instances]
     except Exception as error:  # pycocotools raises plain Exception on malformed outlines
@@ -75,11 +99,25 @@ def draw_instances(picture: Picture, source: Path) -> np.ndarray:
     return mask
 
 
-def _locate(file_name: str, path: Path, images: dict[str, Path]) -> Path | None:
-    """A picture among those known by name, or where the file name points to from the JSON file."""
-    known = images.get(Path(file_name).stem)
-    places = [folder / file_name for folder in (path.parent, path.parent.parent, path.parent.parent / "images")]
-    return known or next((place for place in places if place.is_file()), None)
+def _locate(file_name: str, path: Path, images: dict[str, Path], stems: Mapping[str, int], only: bool) -> Path | None:
+    """A picture among those known by name, or where the file name points to from the JSON file.
+
+    Where several pictures of the file have one name, that of the folder must agree too.
+    """
+    parts = _parts(file_name)
+    stem = parts[-1].rpartition(".")[0]
+    known = images.get(stem) or images.get(parts[-1])
+    if known is not None and (stems[stem] == 1 or known.resolve().parts[-len(parts) :] == parts):
+        return known
+    if only:
+        return None
+    places = [folder.joinpath(*parts) for folder in (path.parent, path.parent.parent, path.parent.parent / "images")]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _parts(file_name: str) -> tuple[str, ...]:
+    """Folders and name of a picture, as written on any system; without what leads out of a folder."""
+    return tuple(part for part in PureWindowsPath(file_name).as_posix().split("/") if part not in ("", ".", ".."))
 
 
 def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[Picture]]:
@@ -108,12 +146,39 @@ def _encode(codec: Any, outline: Any, height: int, width: int) -> Any:
     """Run-length code of an instance: all its polygons together, or run lengths plain or compressed."""
     if isinstance(outline, list):
         polygons = [points for points in outline if len(points) >= 6]  # less than three points have no area
+        far = 2 * max(height, width)
+        if not all(math.isfinite(value) and -far <= value <= far for points in polygons for value in points):
+            raise ValueError("a point lies far outside the picture")
         return codec.merge(codec.frPyObjects(polygons, height, width)) if polygons else None
     if list(outline["size"]) != [height, width]:
         raise ValueError(f"run lengths for {outline['size']} in an image of {[height, width]}")
-    if isinstance(outline["counts"], list):
-        return codec.frPyObjects(outline, height, width)
-    return outline
+    counts = outline["counts"]
+    lengths = counts if isinstance(counts, list) else _lengths(counts)
+    if min(lengths, default=0) < 0 or sum(lengths) != height * width:
+        raise ValueError(f"run lengths of {sum(lengths)} pixels in an image of {height * width}")
+    return codec.frPyObjects(outline, height, width) if isinstance(counts, list) else outline
+
+
+def _lengths(code: str | bytes) -> list[int]:
+    """Run lengths of a compressed code: five bits and one to go on in a character, differences from the third on.
+
+    >>> _lengths("52203")
+    [5, 2, 2, 2, 5]
+    """
+    characters = code if isinstance(code, bytes) else code.encode("ascii")
+    lengths: list[int] = []
+    value = shift = 0
+    for character in characters:
+        bits = character - 48
+        value |= (bits & 0x1F) << shift
+        shift += 5
+        if bits & 0x20:
+            continue
+        if bits & 0x10:  # negative
+            value -= 1 << shift
+        lengths.append(value + (lengths[-2] if len(lengths) > 2 else 0))
+        value = shift = 0
+    return lengths
 
 
 def _codec() -> Any:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import io
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -13,16 +14,18 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
-from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.folder import read_class_names, unique_names
+from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
+from gfss.data.folder import read_lines, unique_names
 from gfss.data.labels.base import Labels, match
-from gfss.data.labels.colours import BACKGROUND_NAMES, VOID_NAMES
+from gfss.data.labels.colours import VOID_NAMES
 from gfss.data.pictures import UNREADABLE, image_size
 from gfss.errors import GfssError
 from gfss.files import read_json
+from gfss.progress import note
 
 SLACK = 2.0  # pixels that a point may lie outside the picture: a hand at the edge, not a picture of another size
-AREAS = ("polygon", "rectangle", "circle", "mask")  # the other shapes (points, lines) have no area
+POLYGONS = ("polygon", "rotation", "oriented_rectangle")
+AREAS = (*POLYGONS, "rectangle", "circle", "mask")  # the other shapes (points, lines) have no area
 
 
 def read_labelme(files: Sequence[Path], images: dict[str, Path], root: Path) -> Labels:
@@ -35,8 +38,14 @@ def read_labelme(files: Sequence[Path], images: dict[str, Path], root: Path) -> 
     pictures = {name: path for name, path in named.items() if path.is_file()} | images
     paths, found = match({path.stem: path for path in files}, pictures, root)
     labels = {str(shape["label"]) for content in contents.values() for shape in _areas(content)}
-    names = sorted(labels.difference(BACKGROUND_NAMES, VOID_NAMES))
-    classes = read_class_names(root) if (root / "classes.txt").exists() else unique_names(names, root)
+    known = root / "classes.txt"
+    named = read_lines(known) if known.exists() else sorted(labels)
+    special = (*BACKGROUND_NAMES, *VOID_NAMES)  # shapes of these have a meaning without being a class
+    classes = unique_names([name for name in named if name not in special], known if known.exists() else root)
+    left_out = Counter(str(s.get("shape_type")) for content in contents.values() for s in content["shapes"])
+    for kind, count in left_out.items():
+        if kind != "None" and kind not in AREAS:
+            note(f"{count} shape(s) of kind '{kind}' in {root} have no area and were left out")
 
     def draw(i: int) -> np.ndarray:
         return _draw(contents[found[i]], found[i], paths[i], classes)
@@ -75,7 +84,7 @@ def _draw(content: dict[str, Any], path: Path, image: Path, classes: tuple[str, 
     for shape, outline in sorted(shapes, key=lambda pair: -_area(pair[1])):
         value = _value(str(shape["label"]), classes, path)
         if shape.get("shape_type") == "mask":
-            stamp = _painted(shape, path)
+            stamp = _painted(shape, path, (width, height))
             canvas.paste(value, (round(outline[0][0]), round(outline[0][1])), stamp)
         else:
             ImageDraw.Draw(canvas).polygon(outline, fill=value, outline=value)
@@ -99,10 +108,10 @@ def _outline(shape: dict[str, Any], path: Path, width: int, height: int) -> list
         points = [(float(x), float(y)) for x, y in shape["points"]]
     except (TypeError, ValueError):
         raise GfssError(f"{path} has a '{shape['label']}' with points that are no numbers; draw it again") from None
-    if len(points) < 2 or (kind == "polygon" and len(points) < 3):
+    if len(points) < 2 or (kind in POLYGONS and len(points) < 3):
         raise GfssError(f"{path} has a '{shape['label']}' {kind} with {len(points)} point(s); draw it again")
-    if kind in ("rectangle", "mask"):
-        (left, right), (top, bottom) = (sorted(values) for values in zip(*points[:2], strict=True))
+    if kind in ("rectangle", "mask"):  # two opposite corners, or all four
+        (left, right), (top, bottom) = ((min(values), max(values)) for values in zip(*points, strict=True))
         points = [(left, top), (right, top), (right, bottom), (left, bottom)]
     for x, y in points:
         if not (-SLACK <= x <= width + SLACK and -SLACK <= y <= height + SLACK):
@@ -127,10 +136,12 @@ def _area(outline: list[tuple[float, float]]) -> float:
     return abs(sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in zip(outline, following, strict=True))) / 2
 
 
-def _painted(shape: dict[str, Any], path: Path) -> Image.Image:
+def _painted(shape: dict[str, Any], path: Path, size: tuple[int, int]) -> Image.Image:
     """The painted mask of a shape: a PNG written into the JSON file, cut out at the shape's box."""
     try:
-        with Image.open(io.BytesIO(base64.b64decode(shape["mask"]))) as file:
+        with Image.open(io.BytesIO(base64.b64decode(shape["mask"])), formats=("PNG",)) as file:
+            if file.width > size[0] or file.height > size[1]:
+                raise GfssError(f"{path} has a '{shape['label']}' mask that is larger than the picture; paint it again")
             return file.convert("1")
     except (*UNREADABLE, KeyError, TypeError, binascii.Error):
         raise GfssError(f"{path} has a '{shape['label']}' mask that cannot be read; paint it again") from None

@@ -47,14 +47,18 @@ def read_class_folders(folder: Path, images: dict[str, Path]) -> Labels:
     values = [foreground(list(group.values())) for group in masks]
 
     def draw(i: int) -> np.ndarray:
-        layers = [
-            (class_id, read_grey(group[files[i].stem]) == value)
+        grey = [
+            (class_id, read_grey(group[files[i].stem]), value)
             for class_id, (group, value) in enumerate(zip(masks, values, strict=True), start=1)
             if files[i].stem in group
         ]
-        if len({area.shape for _, area in layers}) > 1:
+        if len({mask.shape for _, mask, _ in grey}) > 1:
             raise GfssError(f"the masks called {files[i].name} under {folder} differ in size; they must have one size")
-        return on_top(layers)
+        result = on_top([(class_id, mask == value) for class_id, mask, value in grey])
+        for _, mask, value in grey:
+            if value != VOID:
+                result[(result == BACKGROUND) & (mask == VOID)] = VOID
+        return result
 
     every = tuple(path for group in masks for path in group.values())
     return Labels("binary masks, a folder per class", classes, pictures, files, draw, also=every)
