@@ -133,3 +133,13 @@ def test_options_of_a_method_are_the_recipes_with_its_own_changes() -> None:
     learned = recipe.settings("acastle", 5)["training"]
     assert not learned.keys() & set(episodic.CALIBRATOR_ONLY)
     assert "iterations" in learned
+
+
+def test_an_own_folder_of_recipes_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "recipes" / "frozen").mkdir(parents=True)
+    own = tmp_path / "recipes" / "mine.yaml"
+    own.write_text("data: scenes")
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe("mine").resolve() == own
+    assert find_recipe("frozen/pascal-lite0").is_file()
+    assert {"mine", "frozen/pascal-lite0"} <= set(recipe_names())

@@ -10,17 +10,17 @@ from gfss.errors import unknown
 SUFFIX = ".yaml"
 
 
-def recipe_folder() -> Path:
-    """The folder of recipes: the working folder's, else the project's, else the installed package's."""
+def recipe_folders() -> list[Path]:
+    """Folders of recipes, own ones first: the working folder's, the project's, the installed package's."""
     package = Path(gfss.__file__).parent
     places = (Path("recipes"), package.parents[1] / "recipes", package / "_recipes")
-    return next((place for place in places if place.is_dir()), places[0])
+    return [folder for folder in places if folder.is_dir()]
 
 
 def recipe_names() -> list[str]:
     """Names of all recipes, as ``frozen/pascal-lite0``."""
-    folder = recipe_folder()
-    return sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.rglob(f"*{SUFFIX}"))
+    found = ((folder, path) for folder in recipe_folders() for path in folder.rglob(f"*{SUFFIX}"))
+    return sorted({path.relative_to(folder).with_suffix("").as_posix() for folder, path in found})
 
 
 def find_recipe(name: str) -> Path:
@@ -28,6 +28,8 @@ def find_recipe(name: str) -> Path:
     if Path(name).is_file():
         return Path(name)
     plain = name.removesuffix(SUFFIX).removeprefix("recipes/")
-    if plain not in recipe_names():
+    files = (folder / f"{plain}{SUFFIX}" for folder in recipe_folders())
+    found = next((file for file in files if file.is_file()), None)
+    if found is None:
         raise unknown("recipe", name, recipe_names())
-    return recipe_folder() / f"{plain}{SUFFIX}"
+    return found
