@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from tests.elsewhere import second_device
-from tests.training.tiny import SIZE, write_images
+from tests.training.tiny import SIZE, write_data
 
 from gfss.data import open_dataset
 from gfss.devices import CPU, find_device
@@ -38,16 +39,22 @@ UNTRAINED = ("score", "npf", "nsf", "log-odds", "background-share", "gated", "im
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("colours")
-    for seed, split in enumerate(("train", "val")):
-        write_images(folder, split, 40, seed)
-    return folder
+    return write_data(tmp_path_factory.mktemp("colours"))
 
 
 @pytest.fixture
 def one_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Frozen encoders in the same form on both devices; that of the CPU rounds in another way."""
     monkeypatch.setattr(bank_module, "fast_form", lambda encoder, size: encoder.eval())
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The second device is known to the thread that opened it only."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def opened(data: Path, runs: Path, device: torch.device) -> Experiment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.training.tiny import SIZE, write_images
+from tests.training.tiny import SIZE, write_data
 
 from gfss.errors import GfssError
 from gfss.evaluation.records import find_records, read_record
@@ -34,10 +34,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("colours")
-    for seed, split in enumerate(("train", "val")):
-        write_images(folder, split, 40, seed)
-    return folder
+    return write_data(tmp_path_factory.mktemp("colours"))
 
 
 @pytest.mark.parametrize("name", [name for name in recipe_names() if name.startswith("paper/")])

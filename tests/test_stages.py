@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.training.tiny import CLASSES, SIZE, write_images
+from tests.training.tiny import CLASSES, SIZE, write_data
 
 from gfss.errors import GfssError
 from gfss.evaluation.protocols import ProtocolName
@@ -29,10 +29,7 @@ METHODS = ("oracle", "background", "base", "nsf", "pcn")
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("colours")
-    for seed, split in enumerate(("train", "val")):
-        write_images(folder, split, 40, seed)
-    return folder
+    return write_data(tmp_path_factory.mktemp("colours"))
 
 
 def opened(data: Path, runs: Path) -> Experiment:

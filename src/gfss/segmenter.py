@@ -24,7 +24,7 @@ from gfss.tool.card import model_card
 from gfss.tool.cases import read_validation, support_cases
 from gfss.tool.compare import State, compare
 from gfss.tool.inputs import Picture, find_images, labelled_images
-from gfss.tool.model_folder import checksum, is_model, lessons, read_model, write_model
+from gfss.tool.model_folder import ABOUT, is_model, lessons, read_model, write_model
 from gfss.tool.network import Network
 from gfss.tool.packing import build_network, build_taught, network_parts, taught_parts
 from gfss.tool.report import Report
@@ -46,7 +46,7 @@ class Segmenter:
         seed: of the fitting.
         half: keep weights in fp16 when saving.
         changes: figures of the last report.
-        origin: the folder that it was loaded from.
+        origin: the folder that it was loaded from, and the checksum of the model there.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Segmenter:
         seed: int = 0,
         half: bool = False,
         changes: dict[str, Any] | None = None,
-        origin: Path | None = None,
+        origin: tuple[Path, str] | None = None,
     ) -> None:
         self.network = network
         self.seed = seed
@@ -66,8 +66,7 @@ class Segmenter:
         self.taught = tuple(taught)
         self.knowledge = learn_classes(network, self.taught, seed, classifier)
         self._changes = changes
-        self._origin = origin.resolve() if origin else None
-        self._expected = checksum(origin) if origin else None
+        self._origin, self._expected = (origin[0].resolve(), origin[1]) if origin else (None, None)
         self._known = self._lessons()  # what may be left out when saving: it was left out on purpose
 
     @property
@@ -249,5 +248,5 @@ def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Seg
         seed=about["seed"],
         half=about["precision"] == "fp16",
         changes=about["changes"],
-        origin=folder,
+        origin=(folder, about["sha256"][ABOUT]),
     )

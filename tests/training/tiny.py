@@ -30,6 +30,13 @@ FOLD: Fold = make_fold(len(CLASSES), 0)
 LEVELS = ("layer3", "layer4")
 
 
+def write_data(folder: Path) -> Path:
+    """Forty images of each split."""
+    for seed, split in enumerate(("train", "val")):
+        write_images(folder, split, 40, seed)
+    return folder
+
+
 def write_images(folder: Path, split: str, count: int, seed: int = 0) -> list[str]:
     """Images and masks of a split in the plain folder form, unless they are there; returns their names.
 

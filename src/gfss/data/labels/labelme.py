@@ -38,13 +38,13 @@ def read_labelme(files: Sequence[Path], images: dict[str, Path], root: Path) -> 
     pictures = {name: path for name, path in named.items() if path.is_file()} | images
     paths, found = match({path.stem: path for path in files}, pictures, root)
     labels = {str(shape["label"]) for content in contents.values() for shape in _areas(content)}
-    known = root / "classes.txt"
-    named = read_lines(known) if known.exists() else sorted(labels)
+    listing = root / "classes.txt"
+    candidates = read_lines(listing) if listing.exists() else sorted(labels)
     special = (*BACKGROUND_NAMES, *VOID_NAMES)  # shapes of these have a meaning without being a class
-    classes = unique_names([name for name in named if name not in special], known if known.exists() else root)
-    left_out = Counter(str(s.get("shape_type")) for content in contents.values() for s in content["shapes"])
-    for kind, count in left_out.items():
-        if kind != "None" and kind not in AREAS:
+    classes = unique_names([name for name in candidates if name not in special], listing if listing.exists() else root)
+    kinds = Counter(_kind(shape) for content in contents.values() for shape in content["shapes"])
+    for kind, count in kinds.items():
+        if kind not in AREAS:
             note(f"{count} shape(s) of kind '{kind}' in {root} have no area and were left out")
 
     def draw(i: int) -> np.ndarray:
@@ -67,7 +67,11 @@ def _beside(path: Path, content: dict[str, Any]) -> Path:
 
 
 def _areas(content: dict[str, Any]) -> list[dict[str, Any]]:
-    return [shape for shape in content["shapes"] if shape.get("shape_type", "polygon") in AREAS]
+    return [shape for shape in content["shapes"] if _kind(shape) in AREAS]
+
+
+def _kind(shape: dict[str, Any]) -> str:
+    return str(shape.get("shape_type", "polygon"))
 
 
 def _draw(content: dict[str, Any], path: Path, image: Path, classes: tuple[str, ...]) -> np.ndarray:
@@ -103,7 +107,7 @@ def _value(label: str, classes: tuple[str, ...], path: Path) -> int:
 
 def _outline(shape: dict[str, Any], path: Path, width: int, height: int) -> list[tuple[float, float]]:
     """Corners of a shape as (x, y); circles become polygons of 64 corners."""
-    kind = shape.get("shape_type", "polygon")
+    kind = _kind(shape)
     try:
         points = [(float(x), float(y)) for x, y in shape["points"]]
     except (TypeError, ValueError):
