@@ -81,19 +81,21 @@ def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tens
     a coefficient, so they are left out.
     """
     episodes, supports, channels, height, width = maps.shape
-    positions, hidden = supports * height * width, start[0].shape[0]
+    hidden = start[0].shape[0]
     loss_gradient = _LossGradient(labels, weights, (height, width))
     heard = loss_gradient.heard()
+    maps, near = _cut(maps, heard)
+    here, wide = maps.shape[-2] * maps.shape[-1], maps.shape[-1]
     gram = patch_gram(maps)
-    begin = convolve(maps.flatten(0, 1), start[0]).view(episodes, supports, hidden, height * width)
-    begin = begin.transpose(2, 3).reshape(episodes, positions, hidden)
-    if len(heard) < positions:
-        gram, begin = gram[:, heard[:, None], heard], begin[:, heard]
+    begin = convolve(maps.flatten(0, 1), start[0]).view(episodes, supports, hidden, here)
+    begin = begin.transpose(2, 3).reshape(episodes, supports * here, hidden)
+    if len(near) < supports * here:
+        gram, begin = gram[:, near[:, None], near], begin[:, near]
     coefficients = torch.zeros_like(begin)
     scale, scale_speed = 1.0, 0.0  # of W_0 within W_t
     first_bias, second, second_bias = small = [value.expand(episodes, *value.shape).clone() for value in start[1:]]
     speed, *small_speeds = [torch.zeros_like(value) for value in (coefficients, *small)]
-    logits = maps.new_zeros(episodes, second.shape[1], positions)
+    logits = maps.new_zeros(episodes, second.shape[1], supports * height * width)
     for step in range(descent.steps):
         z = scale * begin if step == 0 else torch.baddbmm(begin, gram, coefficients, beta=scale)
         active = z.add_(first_bias[:, None]).relu_()
@@ -107,11 +109,26 @@ def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tens
         descent.move(coefficients, speed, grad_hidden)
         for value, its_speed, its_grad in zip(small, small_speeds, grads, strict=True):
             descent.move(value, its_speed, its_grad)
-    every = maps.new_zeros(episodes, positions, hidden).index_copy_(1, heard, coefficients)
-    grid = every.view(episodes * supports, height, width, hidden).permute(0, 3, 1, 2)
+    every = maps.new_zeros(episodes, supports * here, hidden).index_copy_(1, near, coefficients)
+    grid = every.view(episodes * supports, -1, wide, hidden).permute(0, 3, 1, 2)
     moved = _patch_products(maps.flatten(0, 1), grid).view(episodes, supports, 3, 3, hidden, channels).sum(dim=1)
     first = moved.add_(start[0].permute(2, 3, 0, 1), alpha=scale)
     return [first.permute(0, 3, 4, 1, 2), *small]  # its taps lie one after the other, as convolve reads them
+
+
+def _cut(maps: Tensor, heard: Tensor) -> tuple[Tensor, Tensor]:
+    """Maps (..., h, w) without the rows below and the columns right of all that patches around some positions read.
+
+    Args:
+        heard: numbers of these positions among all of the supports.
+
+    Returns:
+        The maps, and the numbers that these positions have there.
+    """
+    height, width = maps.shape[-2:]
+    support, row, column = heard // (height * width), heard // width % height, heard % width
+    tall, wide = min(height, int(row.max()) + 2), min(width, int(column.max()) + 2)
+    return maps[..., :tall, :wide].contiguous(), (support * tall + row) * wide + column
 
 
 def _support_loss(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:

@@ -85,19 +85,34 @@ class Exchange(nn.Module):
         batch, classes, height, width = fused.shape
         known, shared = classes - novel, evidence.shared if self.both_fusions else fused
         together = cohesion_inputs(evidence.cohesion)
-        inputs = torch.cat([novel_inputs(fused, shared, evidence.support), together[:, known:]], dim=2).flatten(0, 1)
-        said = self.look(inputs.contiguous(memory_format=torch.channels_last))
+        seen = torch.cat([novel_inputs(fused, shared, evidence.support), together[:, known:]], dim=2).flatten(0, 1)
+        said = self.look(seen.contiguous(memory_format=torch.channels_last))
         said = self.heard(said).contiguous().view(batch, novel, -1, height, width).transpose(1, 2)
         own = [*class_inputs(shared, novel).unbind(dim=2), fused, logs(fused), *together.unbind(dim=2)]
         if offsets is not None:
             own += [offsets, strongest_other(offsets)]
-        # a product of matrices per image, over all classes: faster on a CPU than convolutions or one product for all
-        hidden = self.own.weight[:, :, 0, 0] @ torch.stack(own, dim=1).flatten(2)
-        heard = hidden.view(batch, -1, classes, height, width)
-        heard[:, :, :known] += strongest_novel(said, shared[:, known:])[:, :, None]
-        heard[:, :, known:] += said
-        decided = (self.head.weight[0, :-1, 0, 0] @ hidden.relu_()).view_as(fused)
+        inputs, rivals = torch.stack(own, dim=1), strongest_novel(said, shared[:, known:])
+        if torch.compiler.is_exporting():
+            decided = self._decide(inputs, rivals, said)
+        else:  # image by image: what is hidden is large, and stays in the processor's cache so
+            parts = zip(inputs.split(1), rivals.split(1), said.split(1), strict=True)
+            decided = torch.cat([self._decide(*part) for part in parts])
         return decided + self.head.weight[0, -1] * log_odds_scores(shared, novel)
+
+    def _decide(self, own: Tensor, rivals: Tensor, said: Tensor) -> Tensor:
+        """The second network without its last input, (batch, classes, h, w).
+
+        Args:
+            own: what is known of every class, (batch, inputs, classes, h, w).
+            rivals: what is said for the strongest novel class, (batch, hidden, h, w).
+            said: for every novel class, (batch, hidden, novel, h, w).
+        """
+        hidden = self.own.weight[:, :, 0, 0] @ own.flatten(2)  # faster on a CPU than a convolution
+        heard = hidden.view(len(own), -1, *own.shape[2:])
+        known = own.shape[2] - said.shape[2]
+        heard[:, :, :known] += rivals[:, :, None]
+        heard[:, :, known:] += said
+        return (self.head.weight[0, :-1, 0, 0] @ hidden.relu_()).view_as(own[:, 0])
 
 
 def class_inputs(fused: Tensor, novel: int) -> Tensor:
