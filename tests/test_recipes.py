@@ -25,7 +25,7 @@ def test_every_recipe_file_is_valid_and_says_what_it_is(name: str) -> None:
 
 def test_there_are_both_families_and_the_scenes() -> None:
     families = {name.partition("/")[0] for name in recipe_names()}
-    assert families == {"paper", "frozen", "scenes", "scenes-systems"}
+    assert families == {"paper", "frozen", "tuning", "scenes", "scenes-systems"}
     assert {recipe for table in TABLES.values() for recipe in table.recipes} <= set(recipe_names())
 
 

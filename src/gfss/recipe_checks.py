@@ -65,7 +65,7 @@ def _data_checks(recipe: Recipe) -> dict[str, bool]:
 
 
 def _model_checks(recipe: Recipe) -> dict[str, bool]:
-    unused = [method for method in (*recipe.calibrators, *recipe.per_method) if method not in recipe.methods]
+    unused = [name for name in dict.fromkeys((*recipe.calibrators, *recipe.per_method)) if name not in recipe.methods]
     untrained = [method for method in recipe.per_method if not recipe.is_trained(method)]
     fixed = recipe.output_stride is not None and recipe.encoder.startswith(HUGGING_FACE)
     both = recipe.base.train_encoder and bool(recipe.base.frozen_until)

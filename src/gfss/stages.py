@@ -14,12 +14,13 @@ from gfss.errors import GfssError, unknown
 from gfss.experiment import Experiment
 from gfss.files import read_json
 from gfss.methods import training_shots
+from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
 from gfss.training import base as base_training
 from gfss.training import episodic
 from gfss.training.base import BaseOptions, base_miou, train_base
 from gfss.training.checkpoint import has_checkpoint
-from gfss.training.episodic import CALIBRATOR_ONLY, EpisodicOptions, train_calibrator, train_method
+from gfss.training.episodic import CALIBRATOR_ONLY, EpisodicOptions, Source, train_calibrator, train_method
 from gfss.training.loop import finish
 from gfss.training.parallel import start_workers
 from gfss.training.source import HeldOutSources
@@ -146,25 +147,19 @@ def train_method_stage(
         raise GfssError(f"method '{name}' needs no training; evaluate it right away")
     folder = experiment.method_folder(name, shots)
     common = {"folder": folder, "resume": resume, "workers": workers}
-    head = _weights_hash(experiment.model.head)
     if isinstance(method, Calibrated):
         inner = method.inner
         if inner.module is not None:  # it belongs to its base model, so episodes are that model's own
             options = replace(options, held_out=0)
-        key = json.dumps([inner.name, experiment.model.card.as_json(), asdict(experiment.novel_options)], default=str)
-        key += head
-        if experiment.device.type != "cpu":  # its sums round in another way
-            key += experiment.device.type
-        if inner.module is not None:
-            key += _weights_hash(inner.module)
         source = experiment.train_source
         if options.held_out:
             source = train_held_out_stage(experiment, options.held_out, resume)
-            rows = (one.store.rows().cpu().numpy() for one in source.sources)
-            key += "".join(hashlib.sha256(each.tobytes()).hexdigest() for each in rows)
+        key = episodes_key(experiment, inner, source)
         losses = train_calibrator(method, source, options, key=key, **common)
     else:
-        losses = train_method(method, experiment.train_source, options, key=head, **common)
+        losses = train_method(
+            method, experiment.train_source, options, key=_weights_hash(experiment.model.head), **common
+        )
     if workers.rank == 0:
         training = asdict(options)
         if isinstance(method, Calibrated):
@@ -174,6 +169,20 @@ def train_method_stage(
         save_method(folder, method, experiment.model.card, training)
         finish(folder)
     return sum(losses[-50:]) / max(1, len(losses[-50:]))
+
+
+def episodes_key(experiment: Experiment, inner: Method, source: Source) -> str:
+    """What the scores of played episodes depend on: base models, novel classifiers, and the method that gives them."""
+    key = json.dumps([inner.name, experiment.model.card.as_json(), asdict(experiment.novel_options)], default=str)
+    key += _weights_hash(experiment.model.head)
+    if experiment.device.type != "cpu":  # its sums round in another way
+        key += experiment.device.type
+    if inner.module is not None:
+        key += _weights_hash(inner.module)
+    if isinstance(source, HeldOutSources):
+        rows = (one.store.rows().cpu().numpy() for one in source.sources)
+        key += "".join(hashlib.sha256(each.tobytes()).hexdigest() for each in rows)
+    return key
 
 
 def _refuse_other_training(folder: Path, wanted: dict[str, Any]) -> None:

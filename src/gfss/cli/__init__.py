@@ -55,6 +55,7 @@ COMMANDS: dict[str, Entry] = {
     "evaluate": Entry("evaluate", "Examine a method under a protocol and write a record.", RESEARCH),
     "tables": Entry("tables", "Print records as tables.", RESEARCH),
     "run": Entry("run", "Run every stage of a recipe that is not done yet.", RESEARCH),
+    "tune": Entry("tune", "Compare settings on held-out base classes.", RESEARCH),
     "reproduce": Entry("reproduce", "Make a table or a figure of the paper.", RESEARCH),
 }
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from gfss.evaluation.tables import Table
 
 RESULTS = Path("results")
 NATURAL_WIDTH = 1000  # wide enough for every table
@@ -47,9 +51,7 @@ def tables(
     the average over folds, and the paper's figures below, where it has
     comparable ones (mIoU and H of single folds follow from its base and novel).
     """
-    from rich.console import Console
-
-    from gfss.evaluation.formats import as_latex, as_markdown, as_rich
+    from gfss.evaluation.formats import as_latex, as_markdown
     from gfss.evaluation.records import find_records, read_record
     from gfss.evaluation.tables import csv_table, grouped_tables
 
@@ -62,7 +64,16 @@ def tables(
         case Format.LATEX:
             typer.echo(as_latex(grouped_tables(found, with_background)), nl=False)
         case Format.TEXT:
-            console = Console()
-            console.width = max(console.width, LEAST_WIDTH) if sys.stdout.isatty() else NATURAL_WIDTH
-            for table in grouped_tables(found, with_background):
-                console.print(as_rich(table))
+            print_tables(grouped_tables(found, with_background))
+
+
+def print_tables(tables: Sequence[Table]) -> None:
+    """Print tables for people, no figure cut."""
+    from rich.console import Console
+
+    from gfss.evaluation.formats import as_rich
+
+    console = Console()
+    console.width = max(console.width, LEAST_WIDTH) if sys.stdout.isatty() else NATURAL_WIDTH
+    for table in tables:
+        console.print(as_rich(table))

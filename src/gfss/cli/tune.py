@@ -1,0 +1,70 @@
+"""`gfss tune`: settings compared on held-out base classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gfss.cli import options as o
+
+app = typer.Typer()
+
+
+@app.command("tune")
+def tune(
+    recipe: Annotated[str, typer.Argument(help="A recipe file, or its name, as tuning/pascal-lite0.")],
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting: key=value, novel.rate=0.3 for nested ones.")
+    ] = None,
+    part: Annotated[
+        list[int] | None, typer.Option(min=1, help="Which part is left out, from 1; may be repeated. All if left out.")
+    ] = None,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks with classes of the part left out.")] = 100,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Folder of records.")] = Path("tuning"),
+    root: o.Root = None,
+    encoder_weights: o.Weights = None,
+    runs: o.Runs = o.RUNS,
+    device: o.Device = "cpu",
+    threads: o.Threads = 0,
+) -> None:
+    """Compare the methods of a recipe on base classes held out, never on novel ones.
+
+    Calibrators are trained on episodes of all parts of the base classes but one and examined on the part left out, in
+    train images that their base model has not seen. So settings can be chosen without a look at what they will be
+    tested on. Give every setting a name of its own under `calibrators` and `per_method`.
+    """
+    from gfss.cli.tables import print_tables
+    from gfss.devices import find_device
+    from gfss.errors import GfssError
+    from gfss.evaluation.records import write_record
+    from gfss.evaluation.tables import grouped_tables
+    from gfss.plan import Plan
+    from gfss.progress import console
+    from gfss.recipe_files import find_recipe
+    from gfss.recipes import read_recipe
+    from gfss.requirements import find_weights, missing
+    from gfss.stages import train_base_stage
+    from gfss.tuning import GROUPS, examine_part, tuning_record_path
+
+    o.use_threads(threads)
+    chosen = read_recipe(find_recipe(recipe), change or [])
+    weights = find_weights(chosen.encoder, encoder_weights)
+    if sentence := missing(chosen.data, chosen.encoder, root, weights):
+        raise GfssError(sentence)
+    records = []
+    for fold in chosen.folds:
+        base_alone = chosen.model_copy(update={"folds": (fold,), "methods": ("nsf",)})
+        plan = Plan(base_alone, runs, out, root, weights, find_device(device), records=False)
+        experiment = chosen.experiment(fold, runs, root, weights, find_device(device))
+        if plan.todo:
+            train_base_stage(experiment, seed=chosen.seed, resume=True, options=chosen.base)
+        for shots in chosen.shots:
+            for number in part or range(1, (chosen.episodic.held_out or GROUPS) + 1):
+                console.print(f"fold {fold}, part {number} left out, shots: {shots}", highlight=False)
+                for record in examine_part(chosen, experiment, shots, number - 1, tasks):
+                    write_record(tuning_record_path(out, experiment, record), record)
+                    records.append(record)
+    print_tables(grouped_tables(records))
+    typer.echo(f"records in {out}")

@@ -1,0 +1,150 @@
+"""Settings are compared on base classes that no part of the comparison has seen, and on no novel class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from tests.tiny_recipe import tiny_content
+
+import gfss.tuning
+from gfss.cli import main
+from gfss.errors import GfssError
+from gfss.evaluation.records import Record, find_records, read_record, same_result
+from gfss.experiment import Experiment
+from gfss.plan import Plan
+from gfss.recipes import Recipe, make_recipe
+from gfss.runner import run_plan
+from gfss.training.source import HeldOutSources
+from gfss.tuning import examine_part
+
+PART, GROUPS, TASKS = 1, 3, 3
+EPISODIC = {"preset": "frozen", "iterations": 3, "batch": 2, "episodes": 4, "pairs": 2, "several": 2}
+
+
+def content(data: Path, **changes: Any) -> dict[str, Any]:
+    calibrator = {"preset": "default", "compared": ["layer4"]}
+    usual: dict[str, Any] = {
+        "methods": ["nsf", "pcn", "plain"],
+        "calibrators": {"pcn": calibrator, "plain": calibrator},
+        "per_method": {"plain": {"preset": "episodic", "overlap": 0}},
+        "episodic": EPISODIC,
+    }
+    return tiny_content(data, **usual | changes)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuning") / "squares"
+    tiny_content(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the base model."""
+    folder = tmp_path_factory.mktemp("runs")
+    recipe = make_recipe(tiny_content(data, methods=["nsf"], calibrators={}))
+    run_plan(Plan(recipe, folder, folder / "unused", records=False))
+    return folder
+
+
+def opened(recipe: Recipe, runs: Path) -> Experiment:
+    return recipe.experiment(0, runs)
+
+
+@pytest.fixture(scope="module")
+def records(data: Path, runs: Path) -> list[Record]:
+    recipe = make_recipe(content(data))
+    return list(examine_part(recipe, opened(recipe, runs), 1, PART, TASKS))
+
+
+def test_tasks_show_images_and_classes_of_the_part_left_out(data: Path, runs: Path, records: list[Record]) -> None:
+    experiment = opened(make_recipe(content(data)), runs)
+    train, fold = experiment.train_set, experiment.classes
+    part = [train.classes[c - 1] for c in np.array_split(np.array(fold.base), GROUPS)[PART]]
+    novel = {train.classes[c - 1] for c in fold.novel}
+    for record in records:
+        assert record.novel_classes == part
+        assert not novel & {*record.novel_classes, *record.base_classes}
+        assert set(record.base_classes) == {train.classes[c - 1] for c in fold.base} - set(part)
+        assert {train.ids.index(name) % GROUPS for names in record.supports for name in names} == {PART}
+        assert record.supports == records[0].supports
+        assert (record.data, record.fold) == (f"{data.name}, base classes held out", f"0, part {PART + 1} of {GROUPS}")
+
+
+def test_training_sees_nothing_of_the_part_left_out(data: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = make_recipe(content(data, episodic=EPISODIC | {"iterations": 1}))
+    experiment = opened(recipe, runs)
+    part = set(np.array_split(np.array(experiment.classes.base), GROUPS)[PART].tolist())
+    seen: list[HeldOutSources] = []
+    train = gfss.tuning.train_calibrator
+
+    def spy(method: Any, source: HeldOutSources, *rest: Any, **options: Any) -> list[float]:
+        seen.append(source)
+        return train(method, source, *rest, **options)
+
+    monkeypatch.setattr(gfss.tuning, "train_calibrator", spy)
+    list(examine_part(recipe, experiment, 1, PART, 1))
+    assert len(seen) == 2  # one for each calibrator
+    for source in seen:
+        assert len(source.sources) == GROUPS - 1
+        drawn = [source.for_episode(i).draw(0, i) for i in range(0, 200, 7)]
+        assert not part & {c for task in drawn for c in task.novel}
+        images = {i for task in drawn for i in (*task.supports[0], *task.queries)}
+        assert PART not in {i % GROUPS for i in images}
+
+
+def test_what_is_trained_is_not_trained_again_and_other_settings_are(
+    data: Path, runs: Path, records: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = make_recipe(content(data))
+    trained: list[str] = []
+    train = gfss.tuning.train_calibrator
+
+    def spy(method: Any, *rest: Any, **options: Any) -> list[float]:
+        trained.append(method.name)
+        return train(method, *rest, **options)
+
+    monkeypatch.setattr(gfss.tuning, "train_calibrator", spy)
+    again = list(examine_part(recipe, opened(recipe, runs), 1, PART, TASKS))
+    assert not trained
+    assert all(same_result(first, second) for first, second in zip(records, again, strict=True))
+    other = make_recipe(content(data, per_method={"plain": {"preset": "episodic", "overlap": 0.25}}))
+    list(examine_part(other, opened(other, runs), 1, PART, 1))
+    assert trained == ["plain"]
+
+
+def test_settings_differ_in_what_they_say_and_do(records: list[Record]) -> None:
+    nsf, pcn, plain = records
+    assert "training" not in nsf.recipe
+    assert (pcn.recipe["training"]["overlap"], plain.recipe["training"]["overlap"]) == (0.5, 0)
+    assert pcn.figures != plain.figures != nsf.figures
+
+
+def test_what_cannot_be_compared_is_refused(data: Path, runs: Path) -> None:
+    recipe = make_recipe(content(data))
+    with pytest.raises(GfssError, match="there is no part 4; the base classes are held out in 3 parts, 1 to 3"):
+        list(examine_part(recipe, opened(recipe, runs), 1, 3, 1))
+    for name in ("capl", "capl+T"):
+        recipe = make_recipe(content(data, methods=[name], calibrators={}, per_method={}))
+        with pytest.raises(GfssError, match="method 'capl' is trained on the features of one base model"):
+            list(examine_part(recipe, opened(recipe, runs), 1, 0, 1))
+
+
+def test_the_command_trains_what_is_missing_and_prints_tables(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "choices.yaml"
+    file.write_text(yaml.safe_dump(content(data)))
+    folders = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "tuning")]
+    assert main(["tune", str(file), "--part", "2", "--tasks", "2", *folders]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "squares, base classes held out, 1 shot, paired protocol, per-image IoU in percent" in shown
+    assert "0, part 2 of 3" in shown
+    found = find_records([tmp_path / "tuning"])
+    assert [path.parent.name for path in found] == ["fold0-part2of3"] * 3
+    assert {read_record(path).method for path in found} == {"nsf", "pcn", "plain"}
