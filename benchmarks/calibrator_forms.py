@@ -24,7 +24,8 @@ from encoder_forms import peak_memory
 from torch import Tensor
 
 from gfss.files import write_json
-from gfss.models.calibrator import PRINTED, Calibrator
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import PRINTED
 from gfss.models.pspnet import BINS, Features
 
 FORMS = ("plain", "fast")

@@ -40,7 +40,8 @@ from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import fused
 from gfss.models.pspnet import PyramidHead
 from gfss.training.bank import Bank, build_bank
-from gfss.training.episodic import SEVERAL_WAYS, EpisodicOptions, train_calibrator
+from gfss.training.episodic import SEVERAL_WAYS, train_calibrator
+from gfss.training.episodic_options import EpisodicOptions
 from gfss.training.source import EpisodeSource, FeatureStore
 
 LEVELS = ("layer2", "layer3", "layer4")

@@ -26,7 +26,8 @@ from gfss.data.catalog import PASCAL_CLASSES
 from gfss.data.transforms import square_image, to_tensor
 from gfss.files import write_json
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.fuse import fused
 from gfss.models.novel import NovelOptions

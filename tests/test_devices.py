@@ -24,7 +24,7 @@ from gfss.stages import train_base_stage, train_method_stage
 from gfss.training import bank as bank_module
 from gfss.training.bank import build_bank
 from gfss.training.base import BaseOptions
-from gfss.training.episodic import EpisodicOptions
+from gfss.training.episodic_options import EpisodicOptions
 from gfss.training.source import FeatureStore
 
 FROZEN = BaseOptions(

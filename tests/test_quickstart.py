@@ -11,7 +11,7 @@ from gfss import quickstart as module
 from gfss.evaluation.records import find_records, read_record
 from gfss.quickstart import METHODS, SHOTS, quickstart
 from gfss.stages import BASE_RECIPES, SCRATCH
-from gfss.training.episodic import EpisodicOptions
+from gfss.training.episodic_options import EpisodicOptions
 
 
 def test_everything_once_and_then_reused(tmp_path: Path, scenes_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from gfss.errors import GfssError
-from gfss.models.calibrator import PRESETS, PRINTED
+from gfss.models.calibrator_options import PRESETS, PRINTED
 from gfss.recipe_files import find_recipe, recipe_names
 from gfss.recipes import make_recipe, read_recipe, with_change
 from gfss.reproduce import TABLES
-from gfss.training import base, episodic
+from gfss.training import base, episodic_options
 
 SMALL: dict[str, Any] = {"data": "pascal", "encoder": "lite0", "methods": ["nsf", "pcn"]}
 
@@ -125,13 +125,13 @@ def test_options_of_a_method_are_the_recipes_with_its_own_changes() -> None:
     content = {**SMALL, "seed": 7, "episodic": "paper", "per_method": {"pcn": {"iterations": 5}}}
     recipe = make_recipe(content)
     own = recipe.training("pcn", 5)
-    assert (own.iterations, own.shots, own.seed, own.rate) == (5, 5, 7, episodic.PAPER.rate)
-    assert recipe.training("acastle", 1).iterations == episodic.PAPER.iterations
+    assert (own.iterations, own.shots, own.seed, own.rate) == (5, 5, 7, episodic_options.PAPER.rate)
+    assert recipe.training("acastle", 1).iterations == episodic_options.PAPER.iterations
     assert recipe.settings("pcn", 5)["training"]["calibrator"]["kind"] == PRESETS["default"].kind
     assert "training" not in recipe.settings("nsf", 5)
     assert "overlap" in recipe.settings("pcn", 5)["training"]
     learned = recipe.settings("acastle", 5)["training"]
-    assert not learned.keys() & set(episodic.CALIBRATOR_ONLY)
+    assert not learned.keys() & set(episodic_options.CALIBRATOR_ONLY)
     assert "iterations" in learned
 
 

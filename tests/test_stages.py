@@ -15,7 +15,7 @@ from gfss.models.novel import NovelOptions
 from gfss.stages import BASE_RECIPES, train_base_stage, train_method_stage
 from gfss.training.base import BaseOptions
 from gfss.training.checkpoint import has_checkpoint, load_checkpoint
-from gfss.training.episodic import EpisodicOptions
+from gfss.training.episodic_options import EpisodicOptions
 
 BASE = BaseOptions(
     levels=("layer3", "layer4"), pyramid=4, width=16, separable=False, epochs=20, batch=8, rate=5e-3, label_stride=2

@@ -26,7 +26,8 @@ from gfss.methods import BLIND, Context, build_method, training_shots
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
-from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.encoders import build_encoder, usual_stride
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelOptions

@@ -11,11 +11,11 @@ from gfss.evaluation.records import Record, find_records, read_record, write_rec
 from gfss.examination import evaluate_stage, record_path
 from gfss.experiment import Experiment
 from gfss.methods.fitted import NormalisedScoreFusion
-from gfss.models.calibrator import PRESETS
+from gfss.models.calibrator_options import PRESETS
 from gfss.progress import console
 from gfss.stages import train_base_stage, train_method_stage
 from gfss.training.checkpoint import has_checkpoint
-from gfss.training.episodic import EpisodicOptions
+from gfss.training.episodic_options import EpisodicOptions
 
 # less than the usual training, on the paper's episodes (no held-out base models), and one calibrator for both shots
 QUICK = EpisodicOptions(iterations=800, episodes=400, several=0, held_out=0)

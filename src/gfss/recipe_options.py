@@ -10,10 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from gfss.errors import GfssError, unknown
 from gfss.models import novel
-from gfss.models.calibrator import CalibratorOptions
+from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.novel import NovelOptions
 from gfss.training.base import BaseOptions
-from gfss.training.episodic import EpisodicOptions
+from gfss.training.episodic_options import EpisodicOptions
 
 Options = TypeVar("Options", BaseOptions, NovelOptions, EpisodicOptions, CalibratorOptions)
 

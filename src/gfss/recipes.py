@@ -29,8 +29,8 @@ from gfss.errors import GfssError, unknown
 from gfss.evaluation.protocols import ProtocolName
 from gfss.experiment import Experiment, special_settings
 from gfss.methods import CALIBRATED, TRAINED, training_shots
-from gfss.models.calibrator import PRESETS as CALIBRATOR_PRESETS
-from gfss.models.calibrator import CalibratorOptions
+from gfss.models.calibrator_options import PRESETS as CALIBRATOR_PRESETS
+from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.novel import NovelOptions
 from gfss.recipe_checks import refuse_contradictions, refuse_unknown_names
 from gfss.recipe_options import (
@@ -43,7 +43,7 @@ from gfss.recipe_options import (
 )
 from gfss.stages import BASE_RECIPES, EPISODIC_RECIPES
 from gfss.training.base import BaseOptions
-from gfss.training.episodic import CALIBRATOR_ONLY, EpisodicOptions
+from gfss.training.episodic_options import CALIBRATOR_ONLY, EpisodicOptions
 
 
 class Recipe(BaseModel):

@@ -17,12 +17,14 @@ from gfss.methods import training_shots
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
 from gfss.training import base as base_training
-from gfss.training import episodic
+from gfss.training import episodic_options
 from gfss.training.base import BaseOptions, base_miou, train_base
 from gfss.training.checkpoint import has_checkpoint
-from gfss.training.episodic import CALIBRATOR_ONLY, EpisodicOptions, Source, train_calibrator, train_method
+from gfss.training.episodic import train_calibrator, train_method
+from gfss.training.episodic_options import CALIBRATOR_ONLY, EpisodicOptions
 from gfss.training.loop import finish
 from gfss.training.parallel import start_workers
+from gfss.training.played import Source
 from gfss.training.source import HeldOutSources
 from gfss.training.trained import save_method
 
@@ -40,7 +42,7 @@ SCRATCH = BaseOptions(
     train_encoder=True,
 )
 BASE_RECIPES = {"frozen": BaseOptions(), "paper": base_training.PAPER, "scratch": SCRATCH}
-EPISODIC_RECIPES = {"frozen": EpisodicOptions(), "paper": episodic.PAPER}
+EPISODIC_RECIPES = {"frozen": EpisodicOptions(), "paper": episodic_options.PAPER}
 
 
 def train_base_stage(

@@ -14,7 +14,8 @@ from torch import nn
 from gfss.data.catalog import VOID
 from gfss.methods import build_method
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter, ScoreFusion, calibration_loss
-from gfss.models.calibrator import PRESETS, Calibrator
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import PRESETS
 from gfss.models.evidence import gather, remember
 from gfss.models.exchange import log_odds_scores
 from gfss.models.novel import NovelOptions

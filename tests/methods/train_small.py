@@ -14,7 +14,8 @@ from tests.methods.cases import make_context, make_episode
 
 from gfss.methods import build_method
 from gfss.methods.base import Episode
-from gfss.training.episodic import EpisodicOptions, train_method
+from gfss.training.episodic import train_method
+from gfss.training.episodic_options import EpisodicOptions
 from gfss.training.parallel import start_workers
 from gfss.training.source import EpisodeSource
 from gfss.training.trained import save_method

@@ -8,7 +8,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.evidence import Evidence
 from gfss.models.pspnet import BINS, Features
 

@@ -12,7 +12,8 @@ from tests.models.cases import ATTENTION, DEFAULT, make_calibrator, make_evidenc
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.models.calibrator import PRESETS, PRINTED, Calibrator
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import PRESETS, PRINTED
 from gfss.models.pspnet import Features
 
 

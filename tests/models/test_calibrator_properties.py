@@ -21,7 +21,9 @@ from tests.models.cases import (
 from torch import Tensor, nn
 
 from gfss.errors import GfssError
-from gfss.models.calibrator import PRESETS, PRINTED, Calibrator, CalibratorOptions, cosine_basis
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import PRESETS, PRINTED, CalibratorOptions
+from gfss.models.covariance import cosine_basis
 from gfss.models.evidence import Evidence
 from gfss.models.exchange import log_odds_scores
 from gfss.models.maps import upsample

@@ -7,7 +7,8 @@ import torch
 from PIL import Image
 
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrator import Calibrator, CalibratorOptions
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.encoders import build_encoder
 from gfss.models.novel import NovelOptions
 from gfss.models.pspnet import PyramidHead

@@ -14,7 +14,7 @@ from torch import Tensor
 import gfss
 from gfss.errors import GfssError
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
-from gfss.models.calibrator import PRESETS, CalibratorOptions
+from gfss.models.calibrator_options import PRESETS, CalibratorOptions
 from gfss.models.evidence import SupportMemory
 from gfss.segmenter import Segmenter
 from gfss.tool.network import Knowledge

@@ -11,7 +11,8 @@ import gfss
 from gfss.errors import GfssError
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.methods.prototypes import NormalisedParameterFusion
-from gfss.models.calibrator import PRESETS, Calibrator
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import PRESETS
 from gfss.tool import sources
 from gfss.tool.embed import pack
 from gfss.training.base_files import save_base

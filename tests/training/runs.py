@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop
 from gfss.training.base import BaseOptions, train_base
-from gfss.training.episodic import EpisodicOptions, train_calibrator
+from gfss.training.episodic import train_calibrator
+from gfss.training.episodic_options import EpisodicOptions
 from gfss.training.parallel import Workers, start_workers
 from gfss.training.shared import SharedBatchNorm
 

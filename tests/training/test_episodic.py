@@ -18,7 +18,10 @@ from gfss.methods.fitted import Calibrated
 from gfss.models.calibrator import Calibrator
 from gfss.models.exchange import log_odds_scores
 from gfss.training import episodic, loop
-from gfss.training.episodic import EpisodicOptions, PlayedEpisodes, train_calibrator, train_method
+from gfss.training import played as played_module
+from gfss.training.episodic import train_calibrator, train_method
+from gfss.training.episodic_options import EpisodicOptions
+from gfss.training.played import PlayedEpisodes
 from gfss.training.source import EpisodeSource
 
 OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2, several=0)
@@ -32,7 +35,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(episodic, "CHUNK", 2)  # episodes per file
+    monkeypatch.setattr(played_module, "CHUNK", 2)  # episodes per file
 
 
 def weights(trained: Calibrated) -> dict[str, Tensor]:
@@ -113,7 +116,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     monkeypatch.setattr(loop, "SAVE_EVERY", 2)
     whole, stopped, resumed = (make_calibrated(source, name) for _ in range(3))
     train_calibrator(whole, source, OPTIONS, key="key")
-    played_loss = episodic._played_loss
+    played_loss = episodic.played_loss
 
     def stopping(*arguments):
         if arguments[-1].number == 3:
@@ -121,7 +124,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
         return played_loss(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(episodic, "_played_loss", stopping)
+        patched.setattr(episodic, "played_loss", stopping)
         with pytest.raises(KeyboardInterrupt):
             train_calibrator(stopped, source, OPTIONS, key="key", folder=tmp_path)
     assert len(train_calibrator(resumed, source, OPTIONS, key="key", folder=tmp_path, resume=True)) == 2
@@ -187,13 +190,13 @@ def test_every_third_iteration_has_several_classes(
     source: EpisodeSource, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     seen: list[tuple[int, int, int]] = []
-    losses = episodic._group_loss
+    losses = played_module._group_loss
 
     def spy(calibrator: Calibrator, played: PlayedEpisodes, chosen: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
         seen.append((played.options.shots, played.options.ways, played.count))
         return losses(calibrator, played, chosen)
 
-    monkeypatch.setattr(episodic, "_group_loss", spy)
+    monkeypatch.setattr(played_module, "_group_loss", spy)
     mixed, alone = make_calibrated(source, name), make_calibrated(source, name)
     options = replace(OPTIONS, shots=2, several=2, iterations=6)
     found = train_calibrator(mixed, source, options, key="key")

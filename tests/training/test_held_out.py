@@ -12,7 +12,8 @@ from tests.training.tiny import FOLD, LEVELS, SIZE, make_calibrated, make_datase
 from gfss.data.catalog import Fold
 from gfss.training import source as source_module
 from gfss.training.bank import Bank, build_bank
-from gfss.training.episodic import EpisodicOptions, train_calibrator
+from gfss.training.episodic import train_calibrator
+from gfss.training.episodic_options import EpisodicOptions
 from gfss.training.source import BLOCK, EpisodeSource, FeatureStore, HeldOutSources
 
 

@@ -13,9 +13,10 @@ from torch import Tensor
 from gfss.errors import GfssError
 from gfss.methods.fitted import Calibrated, calibration_loss
 from gfss.models.evidence import evidence_channels
-from gfss.training import episodic
-from gfss.training.episodic import EpisodicOptions, PlayedEpisodes
+from gfss.training import played as played_module
+from gfss.training.episodic_options import EpisodicOptions
 from gfss.training.parallel import Workers
+from gfss.training.played import PlayedEpisodes
 from gfss.training.source import EpisodeSource
 
 OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2)
@@ -30,7 +31,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(episodic, "CHUNK", 2)  # episodes per file
+    monkeypatch.setattr(played_module, "CHUNK", 2)  # episodes per file
 
 
 def test_played_episodes_equal_fresh_ones(source: EpisodeSource) -> None:
@@ -105,7 +106,7 @@ def test_the_loss_of_kept_episodes_is_that_of_what_they_show(source: EpisodeSour
         scores = calibrated.calibrator(fused, features, 3, evidence)
         loss, count = calibration_loss(scores, fresh.query.labels, 3, 3.0, 0.7)
         expected, pixels = expected + loss, pixels + int(count)
-    found, counted = episodic._group_loss(calibrated.calibrator, played, chosen)
+    found, counted = played_module._group_loss(calibrated.calibrator, played, chosen)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
     assert int(counted) == pixels
 

@@ -20,7 +20,8 @@ from gfss.methods.probe import LinearProbe
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
 from gfss.methods.trivial import Background, BaseOnly, Oracle
 from gfss.models.base_model import BaseModel
-from gfss.models.calibrator import PRESETS, Calibrator
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import PRESETS
 from gfss.models.rules import RULES
 
 

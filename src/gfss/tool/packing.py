@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from gfss.errors import GfssError
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrator import Calibrator, stored_options
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import stored_options
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelClassifier, NovelOptions

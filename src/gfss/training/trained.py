@@ -11,7 +11,8 @@ from gfss.errors import GfssError
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated, ScoreFusion
 from gfss.models.base_model import BaseCard
-from gfss.models.calibrator import Calibrator, stored_options
+from gfss.models.calibrator import Calibrator
+from gfss.models.calibrator_options import stored_options
 from gfss.training.checkpoint import load_checkpoint, save_checkpoint
 
 

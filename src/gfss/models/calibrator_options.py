@@ -1,0 +1,75 @@
+"""What calibrators are made of: options and presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+Kind = Literal["cross-covariance", "self-attention", "linear", "linear-no-residual", "pixel", "exchange"]
+
+
+@dataclass(frozen=True)
+class CalibratorOptions:
+    """What a calibrator is made of; the defaults are our best, :data:`PRINTED` is the paper's form.
+
+    Attributes:
+        kind: ``exchange`` (between classes, with the evidence of support and query; no attention),
+            ``cross-covariance`` (the paper's), ``self-attention``, ``linear``, ``linear-no-residual`` or ``pixel``.
+        features: maps whose channels are keys and values; the paper: ``("layer4", "pooled")``.
+        dimension: d, columns of the projections.
+        heads: attention heads.
+        scaling: divide by sqrt(d) ``inside`` the softmax or ``after`` it (as printed).
+        normalise: tokens are centred and scaled to length one, with a learned temperature: a true correlation.
+        start: projections start as ``cosine`` (low spatial frequencies) or ``random``.
+        zero_head: Delta starts at zero, so that training starts at the fused scores.
+        scale: initial value of the learned scale of the fused scores; None keeps them as they are.
+        exchange: add the exchange between classes, which also reads the evidence of support and query.
+        compared: maps that this evidence comes from.
+        both_fusions: the exchange reads score fusion beside NSF. Not with episodes of the base model itself: fake
+            novel classes that it was trained on have high raw scores, true ones do not.
+        dropout: dropout of the attention.
+    """
+
+    kind: Kind = "exchange"
+    features: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
+    dimension: int = 256
+    heads: int = 1
+    scaling: Literal["inside", "after"] = "inside"
+    normalise: bool = True
+    start: Literal["cosine", "random"] = "cosine"
+    zero_head: bool = True
+    scale: float | None = 1.0
+    exchange: bool = True
+    compared: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
+    both_fusions: bool = True
+    dropout: float = 0.0
+
+
+PRINTED = CalibratorOptions(
+    kind="cross-covariance",
+    features=("layer4", "pooled"),
+    dimension=512,
+    scaling="after",
+    normalise=False,
+    start="random",
+    zero_head=False,
+    scale=None,
+    exchange=False,
+)
+PRESETS = {
+    "default": CalibratorOptions(),
+    "same-model": CalibratorOptions(both_fusions=False),  # for episodes of the base model itself (held_out: 0)
+    "with-attention": CalibratorOptions(kind="cross-covariance"),
+    "printed": PRINTED,
+    "self-attention": replace(PRINTED, kind="self-attention", scaling="inside"),
+    "linear": replace(PRINTED, kind="linear"),
+    "linear-no-residual": replace(PRINTED, kind="linear-no-residual"),
+    "pixel": CalibratorOptions(kind="pixel", scale=10.0, exchange=False),
+}
+
+
+def stored_options(given: Mapping[str, Any]) -> CalibratorOptions:
+    """Options from JSON."""
+    lists = {name: tuple(given[name]) for name in ("features", "compared")}
+    return CalibratorOptions(**{**given, **lists})
