@@ -22,7 +22,7 @@ from gfss.training.source import HeldOutSources
 from gfss.tuning import examine_part
 
 PART, GROUPS, TASKS = 1, 3, 3
-EPISODIC = {"preset": "frozen", "iterations": 3, "batch": 2, "episodes": 4, "pairs": 2, "several": 2}
+EPISODIC = {"preset": "frozen", "iterations": 30, "rate": 0.02, "batch": 2, "episodes": 4, "pairs": 2, "several": 2}
 
 
 def content(data: Path, **changes: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 The base classes of a fold and its train images are split into parts, with a base model trained without each part of
 both (see :class:`gfss.training.source.HeldOutSources`). A calibrator is trained on episodes of all parts but one and
-examined on tasks of the part left out: classes that neither it nor its base model has seen, and none of them novel in
-the fold. The records look like those of other examinations, with the part in place of the fold.
+examined on paired tasks of the part left out: classes that neither it nor its base model has seen, and none of them
+novel in the fold. The records look like those of other examinations, with the part in place of the fold.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+from gfss.data.episodes import task
 from gfss.devices import device_name
 from gfss.errors import GfssError
 from gfss.evaluation.protocols import examine
@@ -32,8 +33,6 @@ from gfss.training.source import EpisodeSource, HeldOutSources
 from gfss.training.trained import load_method, save_method
 
 GROUPS = 3  # parts where the recipe's episodes are those of the base model itself
-PAIRS = 4  # queries of a task: so many with its class, and as many without
-TASKS_SEED = 1  # added to the recipe's seed: tasks are not those of training
 
 
 def examine_part(recipe: Recipe, experiment: Experiment, shots: int, part: int, tasks: int) -> Iterator[Record]:
@@ -91,8 +90,7 @@ def _examined(
     part: str,
     tasks: int,
 ) -> Iterator[Record]:
-    seed = recipe.seed + TASKS_SEED
-    drawn = [source.draw(seed, i, shots, 1, PAIRS) for i in range(tasks)]
+    drawn = [task(source.dataset, source.fold, recipe.seed, i, shots, source.avoid) for i in range(tasks)]
     results = examine(list(methods.values()), source, drawn)
     ids, names = source.dataset.ids, source.dataset.classes
     about = {"size": experiment.size, **experiment.special, "base": experiment.model.card.training}
@@ -108,11 +106,11 @@ def _examined(
             method=name,
             protocol="paired",
             tasks=tasks,
-            seed=seed,
+            seed=recipe.seed,
             recipe=json.loads(json.dumps(about | of_method)),
             base_classes=[names[c - 1] for c in source.fold.base],
             novel_classes=[names[c - 1] for c in source.fold.novel],
-            supports=[[ids[i] for group in task.supports for i in group] for task in drawn],
+            supports=[[ids[i] for group in one.supports for i in group] for one in drawn],
             figures={cast(MetricName, key): metric.summary() for key, metric in results[name].metrics.items()},
             run=Run(
                 seconds=results[name].seconds,

@@ -228,6 +228,16 @@ def test_avoided_images_are_never_drawn(dataset: Dataset, i: int, ways: int, que
         assert not set(group) & set(drawn[0].queries)
 
 
+@settings(max_examples=25, deadline=None)
+@given(numbers, st.sets(st.integers(0, COUNT - 1), max_size=COUNT // 3))
+def test_tasks_avoid_images_too(dataset: Dataset, i: int, avoid: set[int]) -> None:
+    drawn = [task(dataset, FOLD, 0, i, avoid=kind) for kind in forms(avoid)]
+    assert drawn[0] == drawn[1]
+    assert not {*drawn[0].queries, *drawn[0].supports[0]} & avoid
+    assert not set(drawn[0].supports[0]) & set(drawn[0].queries)
+    assert task(dataset, FOLD, 0, i, avoid=()) == task(dataset, FOLD, 0, i)
+
+
 def forms(images: set[int]) -> tuple[list[int], np.ndarray]:
     """The same images as a list and as an array."""
     return sorted(images), np.array(sorted(images), dtype=np.int64)

@@ -89,16 +89,22 @@ def joint_episode(
     return Task(tuple(int(c) for c in fake), tuple(supports), tuple(int(image) for image in drawn))
 
 
-def task(dataset: Dataset, fold: Fold, seed: int, i: int, shots: int = 1) -> Task:
+def task(
+    dataset: Dataset, fold: Fold, seed: int, i: int, shots: int = 1, avoid: Sequence[int] | np.ndarray = ()
+) -> Task:
     """Test task ``i`` of the paired protocol: one novel class and one (novel, base j) pair per base class.
 
     The novel class cycles with ``i``, so all get equal tasks. Supports are never among the queries.
+
+    Args:
+        avoid: images that are not used.
     """
     rng = np.random.default_rng((TASK_STREAM, seed, i))
     class_id = fold.novel[i % len(fold.novel)]
-    supports = _draw(dataset, class_id, shots, rng, beside=(BACKGROUND, *fold.base))
-    own = _draw(dataset, class_id, len(fold.base), rng, avoid=supports, query=True)
-    others = [_draw(dataset, j, 1, rng, avoid=supports, query=True)[0] for j in fold.base]
+    supports = _draw(dataset, class_id, shots, rng, avoid=avoid, beside=(BACKGROUND, *fold.base))
+    used = [*avoid, *supports]
+    own = _draw(dataset, class_id, len(fold.base), rng, avoid=used, query=True)
+    others = [_draw(dataset, j, 1, rng, avoid=used, query=True)[0] for j in fold.base]
     queries = (image for pair in zip(own, others, strict=True) for image in pair)
     return Task((class_id,), (tuple(supports),), tuple(queries))
 
