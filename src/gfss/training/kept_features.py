@@ -28,7 +28,7 @@ class KeptImage:
 
     def put_unit(self, name: str, out: Tensor) -> None:
         """Write a map with vectors of length one."""
-        torch.mul(self.features.named([name]).float(), self.factors[name], out=out)
+        out.copy_(self.features.named([name])).mul_(self.factors[name])
 
 
 def keep(features: Features) -> list[KeptImage]:
