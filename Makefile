@@ -24,7 +24,7 @@ format: $(INSTALLED)  ## mend style and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-results: $(INSTALLED)  ## write the tables of README and docs/results.md from the records
+results: $(INSTALLED)  ## write the tables of README and docs from the records
 	$(BIN)/python docs/results.py
 
 # On Linux the usual torch brings several GB of CUDA packages along. TORCH_INDEX=URL takes a build from another index

@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/results.md from the records under results/: ``make results``.
+"""Write the tables of README.md, docs/results.md and docs/decisions.md from the records under results/: ``make results``.
 
 A table stands between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``; the text around them is written by hand.
 ``tests/test_results_page.py`` computes every cell anew and asks that the pages are those of the records.
@@ -15,7 +15,7 @@ from gfss.evaluation.records import MetricName, Record, read_record
 from gfss.evaluation.summary import Figures, average
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "decisions.md")
 FOLDS = (0, 1, 2, 3)
 METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
 TASKS = 1000  # paired tasks per fold; the README marks cells with fewer
@@ -64,6 +64,15 @@ ABLATIONS = {
     "pcn-pooled": "the same, pyramid alone (`pcn-pooled`)",
     "pcn-layer4-pooled": "the same, layer 4 and pyramid (`pcn-layer4-pooled`)",
     "linear-probe": "linear probe",
+}
+SETTINGS = {
+    "score": "score fusion",
+    "nsf": "NSF",
+    "log-odds": "log-odds rule",
+    "cross-entropy": "cross entropy alone (`cross-entropy`)",
+    "pixels-once": "novel pixels count once (`pixels-once`)",
+    "nsf-alone": "NSF alone is read, not both fusions (`nsf-alone`)",
+    "pcn": "**as chosen** (`pcn`)",
 }
 PAPER_NAMES = {"pcn-printed": "pcn", "pcn-layer4-pooled": "layer4+high", "pcn-pooled": "high"}  # others: see _paper
 
@@ -115,6 +124,16 @@ def short(encoder: str) -> list[tuple[str, ...]]:
     return [("", "1 shot", "5 shots", "paper, 1 shot", "paper, 5 shots"), *_ranked(rows)]
 
 
+def tuning(encoder: str, shots: int) -> list[tuple[str, ...]]:
+    """H of settings on held-out base classes, a column for every fold and part that was examined."""
+    folders = sorted((ROOT / "results" / "tuning" / f"pascal-{encoder}").glob("fold*-part*"))
+    rows = [("", *(folder.name.replace("-part", ", part ").replace("fold", "fold ") for folder in folders))]
+    for method, label in SETTINGS.items():
+        records = [read_record(folder / f"{method}-{shots}shot-seed0.json") for folder in folders]
+        rows.append((label, *(_pair(_average([record]), "harmonic") for record in records)))
+    return [tuple(cell.replace("of3", " of 3") for cell in row) for row in rows]
+
+
 TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
     "short": lambda: short("lite0"),
     "paired 1 shot": lambda: systems("lite0", 1, "paired"),
@@ -122,6 +141,7 @@ TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
     "joint 1 shot": lambda: systems("lite0", 1, "joint"),
     "joint 5 shots": lambda: systems("lite0", 5, "joint"),
     "ablations": lambda: one_fold("lite0", 1, ABLATIONS),
+    "tuning": lambda: tuning("lite0", 1),
     "resnet50 1 shot": lambda: one_fold("resnet50", 1, SYSTEMS, order=True),
     "resnet50 5 shots": lambda: one_fold("resnet50", 5, SYSTEMS, order=True),
 }

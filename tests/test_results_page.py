@@ -1,4 +1,4 @@
-"""The figures of PASCAL-5^i in README and docs/results.md are those of the records, computed here from plain JSON."""
+"""The figures of PASCAL-5^i in README, docs/results.md and docs/decisions.md are those of the records, computed here from plain JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/results.md")
+PAGES = ("README.md", "docs/results.md", "docs/decisions.md")
 NAMES = {"imprinting": "imprint", "score fusion": "score", "pcn": "pcn"}
 FOLDS = ("fold 0", "fold 1", "fold 2", "fold 3")
 
@@ -86,6 +86,15 @@ def test_number_of_tasks(table: str, label: str, column: str, cell: str) -> None
     assert given == (expected[:1] if len(set(expected)) == 1 else expected)
 
 
+@pytest.mark.parametrize(("label", "column", "cell"), [c[1:] for c in cases() if c[0] == "tuning"])
+def test_cell_of_the_tuning_table(label: str, column: str, cell: str) -> None:
+    fold, part, parts = re.findall(r"\d", column)
+    folder = ROOT / "results" / "tuning" / "pascal-lite0" / f"fold{fold}-part{part}of{parts}"
+    record = json.loads((folder / f"{method(label)}-1shot-seed0.json").read_text())
+    assert record["fold"] == column.removeprefix("fold ")
+    assert cell == " / ".join(f"{figure([record], m, 'H'):.1f}" for m in ("per-image", "accumulated"))
+
+
 def test_tables_are_found() -> None:
     assert len(list(cases())) > 400
     assert {name for name, _ in tables()} >= {"short", "paired 1 shot", "paired 5 shots", "joint 1 shot", "ablations"}
@@ -100,7 +109,7 @@ def test_pages_are_up_to_date(page: str) -> None:
 
 def test_best_first() -> None:
     for table, (head, _, *rows) in tables():
-        if table != "ablations":
+        if table not in ("ablations", "tuning"):
             column = head.index("1 shot" if table == "short" else "H")
             values = [float(row[column].split(" / ")[0]) for row in rows]
             assert values == sorted(values, reverse=True)
