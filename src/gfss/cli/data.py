@@ -44,8 +44,8 @@ def pascal(
 ) -> None:
     """PASCAL-5i: VOC 2012 images with the masks of VOC and SBD.
 
-    The usual train list of 5,953 images needs train_noval.txt of the SBD authors in the SBD folder; without it
-    the larger list of 10,582 is made.
+    The usual train list of 5,953 images needs train_noval.txt of the SBD
+    authors in the SBD folder; without it the larger list of 10,582 is made.
     """
     _report_prepared(out, "pascal", prepare_pascal(voc, sbd, out, train_list))
 

@@ -36,8 +36,9 @@ def run(
 ) -> None:
     """Run every stage of a recipe that is not done yet: base models, trained methods, evaluations.
 
-    What is done is seen from the files: a trained part by its checkpoint, an evaluation by its record. The same command
-    after an interruption continues where it stopped. Estimates of the plan are rough: minutes or days.
+    What is done is seen from the files: a trained part by its checkpoint, an
+    evaluation by its record. The same command after an interruption continues
+    where it stopped. Estimates of the plan are rough: minutes or days.
     """
     from gfss.devices import find_device
     from gfss.plan import Plan

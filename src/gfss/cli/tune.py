@@ -31,9 +31,11 @@ def tune(
 ) -> None:
     """Compare the methods of a recipe on base classes held out, never on novel ones.
 
-    Calibrators are trained on episodes of all parts of the base classes but one and examined on the part left out, in
-    train images that their base model has not seen. So settings can be chosen without a look at what they will be
-    tested on. Give every setting a name of its own under `calibrators` and `per_method`.
+    Calibrators are trained on episodes of all parts of the base classes but
+    one and examined on the part left out, in train images that their base
+    model has not seen. So settings can be chosen without a look at what they
+    will be tested on. Give every setting a name of its own under `calibrators`
+    and `per_method`.
     """
     from gfss.cli.tables import print_tables
     from gfss.devices import find_device
