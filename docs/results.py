@@ -1,4 +1,4 @@
-"""Write the tables of README.md, docs/results.md and docs/decisions.md from the records under results/: ``make results``.
+"""Write the tables of README.md and docs from the records under results/: ``make results``.
 
 A table stands between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``; the text around them is written by hand.
 ``tests/test_results_page.py`` computes every cell anew and asks that the pages are those of the records.

@@ -1,4 +1,4 @@
-"""The figures of PASCAL-5^i in README, docs/results.md and docs/decisions.md are those of the records, computed here from plain JSON."""
+"""The figures of PASCAL-5^i in README and docs are those of the records, computed here from plain JSON."""
 
 from __future__ import annotations
 
