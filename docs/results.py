@@ -126,12 +126,31 @@ def short(encoder: str) -> list[tuple[str, ...]]:
 
 def tuning(encoder: str, shots: int) -> list[tuple[str, ...]]:
     """H of settings on held-out base classes, a column for every fold and part that was examined."""
-    folders = sorted((ROOT / "results" / "tuning" / f"pascal-{encoder}").glob("fold*-part*"))
-    rows = [("", *(folder.name.replace("-part", ", part ").replace("fold", "fold ") for folder in folders))]
-    for method, label in SETTINGS.items():
-        records = [read_record(folder / f"{method}-{shots}shot-seed0.json") for folder in folders]
-        rows.append((label, *(_pair(_average([record]), "harmonic") for record in records)))
-    return [tuple(cell.replace("of3", " of 3") for cell in row) for row in rows]
+    folders = _examined_parts(f"pascal-{encoder}")
+    rows = [(label, *_tuned(folders, method, shots)) for method, label in SETTINGS.items()]
+    return [("", *map(_part, folders)), *rows]
+
+
+def rates(encoder: str, shots: int, chosen: str = "0.5") -> list[tuple[str, ...]]:
+    """H of NSF on held-out base classes with novel classifiers fitted at several learning rates."""
+    found = {path.name.removeprefix("rate-"): path for path in sorted((ROOT / "tuning").glob("rate-*"))}
+    folders = {rate: _examined_parts(f"rate-{rate}/pascal-{encoder}") for rate in found}
+    rows = [(rate + " (chosen)" * (rate == chosen), *_tuned(folders[rate], "nsf", shots)) for rate in found]
+    return [("rate", *map(_part, folders[chosen])), *rows]
+
+
+def _examined_parts(place: str) -> list[Path]:
+    return sorted((ROOT / "tuning" / place).glob("fold*-part*"))
+
+
+def _part(folder: Path) -> str:
+    """``fold 1, part 2 of 3`` from the name of a folder."""
+    return "fold {}, part {} of {}".format(*re.findall(r"\d+", folder.name))
+
+
+def _tuned(folders: Sequence[Path], method: str, shots: int) -> list[str]:
+    records = [read_record(folder / f"{method}-{shots}shot-seed0.json") for folder in folders]
+    return [_pair(_average([record]), "harmonic") for record in records]
 
 
 TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
@@ -142,6 +161,7 @@ TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
     "joint 5 shots": lambda: systems("lite0", 5, "joint"),
     "ablations": lambda: one_fold("lite0", 1, ABLATIONS),
     "tuning": lambda: tuning("lite0", 1),
+    "tuning rates": lambda: rates("lite0", 1),
     "resnet50 1 shot": lambda: one_fold("resnet50", 1, SYSTEMS, order=True),
     "resnet50 5 shots": lambda: one_fold("resnet50", 5, SYSTEMS, order=True),
 }

@@ -86,18 +86,22 @@ def test_number_of_tasks(table: str, label: str, column: str, cell: str) -> None
     assert given == (expected[:1] if len(set(expected)) == 1 else expected)
 
 
-@pytest.mark.parametrize(("label", "column", "cell"), [c[1:] for c in cases() if c[0] == "tuning"])
-def test_cell_of_the_tuning_table(label: str, column: str, cell: str) -> None:
+@pytest.mark.parametrize(("table", "label", "column", "cell"), [c for c in cases() if c[0].startswith("tuning")])
+def test_cell_of_a_tuning_table(table: str, label: str, column: str, cell: str) -> None:
     fold, part, parts = re.findall(r"\d", column)
-    folder = ROOT / "results" / "tuning" / "pascal-lite0" / f"fold{fold}-part{part}of{parts}"
-    record = json.loads((folder / f"{method(label)}-1shot-seed0.json").read_text())
+    rate = f"rate-{label.split()[0]}/" if "rates" in table else ""
+    folder = ROOT / "tuning" / f"{rate}pascal-lite0" / f"fold{fold}-part{part}of{parts}"
+    name = "nsf" if rate else method(label)
+    record = json.loads((folder / f"{name}-1shot-seed0.json").read_text())
     assert record["fold"] == column.removeprefix("fold ")
+    assert not rate or record["recipe"]["novel"]["rate"] == float(label.split()[0])
     assert cell == " / ".join(f"{figure([record], m, 'H'):.1f}" for m in ("per-image", "accumulated"))
 
 
 def test_tables_are_found() -> None:
     assert len(list(cases())) > 400
-    assert {name for name, _ in tables()} >= {"short", "paired 1 shot", "paired 5 shots", "joint 1 shot", "ablations"}
+    expected = {"short", "paired 1 shot", "paired 5 shots", "joint 1 shot", "ablations", "tuning", "tuning rates"}
+    assert {name for name, _ in tables()} >= expected
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -109,7 +113,7 @@ def test_pages_are_up_to_date(page: str) -> None:
 
 def test_best_first() -> None:
     for table, (head, _, *rows) in tables():
-        if table not in ("ablations", "tuning"):
+        if table != "ablations" and not table.startswith("tuning"):
             column = head.index("1 shot" if table == "short" else "H")
             values = [float(row[column].split(" / ")[0]) for row in rows]
             assert values == sorted(values, reverse=True)

@@ -1,4 +1,4 @@
-"""Settings are compared on base classes that no part of the comparison has seen, and on no novel class."""
+"""Settings are compared on base classes that are new to base model and episodes, and on no novel class."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gfss.plan import Plan
 from gfss.recipes import Recipe, make_recipe
 from gfss.runner import run_plan
 from gfss.training.source import HeldOutSources
-from gfss.tuning import examine_part
+from gfss.tuning import Tuning, parts_of
 
-PART, GROUPS, TASKS = 1, 3, 3
+PART, GROUPS, TASKS = 2, 3, 3
 EPISODIC = {"preset": "frozen", "iterations": 30, "rate": 0.02, "batch": 2, "episodes": 4, "pairs": 2, "several": 2}
 
 
@@ -59,27 +59,29 @@ def opened(recipe: Recipe, runs: Path) -> Experiment:
 @pytest.fixture(scope="module")
 def records(data: Path, runs: Path) -> list[Record]:
     recipe = make_recipe(content(data))
-    return list(examine_part(recipe, opened(recipe, runs), 1, PART, TASKS))
+    return list(Tuning(recipe, opened(recipe, runs), 1, PART).examine(TASKS))
 
 
 def test_tasks_show_images_and_classes_of_the_part_left_out(data: Path, runs: Path, records: list[Record]) -> None:
     experiment = opened(make_recipe(content(data)), runs)
     train, fold = experiment.train_set, experiment.classes
-    part = [train.classes[c - 1] for c in np.array_split(np.array(fold.base), GROUPS)[PART]]
+    part = [train.classes[c - 1] for c in np.array_split(np.array(fold.base), GROUPS)[PART - 1]]
     novel = {train.classes[c - 1] for c in fold.novel}
     for record in records:
         assert record.novel_classes == part
         assert not novel & {*record.novel_classes, *record.base_classes}
         assert set(record.base_classes) == {train.classes[c - 1] for c in fold.base} - set(part)
-        assert {train.ids.index(name) % GROUPS for names in record.supports for name in names} == {PART}
+        assert {train.ids.index(name) % GROUPS for names in record.supports for name in names} == {PART - 1}
         assert record.supports == records[0].supports
-        assert (record.data, record.fold) == (f"{data.name}, base classes held out", f"0, part {PART + 1} of {GROUPS}")
+        assert (record.data, record.fold) == (f"{data.name}, base classes held out", f"0, part {PART} of {GROUPS}")
 
 
-def test_training_sees_nothing_of_the_part_left_out(data: Path, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_episodes_show_no_image_of_the_part_left_out_and_none_of_its_classes_as_new(
+    data: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = make_recipe(content(data, episodic=EPISODIC | {"iterations": 1}))
     experiment = opened(recipe, runs)
-    part = set(np.array_split(np.array(experiment.classes.base), GROUPS)[PART].tolist())
+    part = set(np.array_split(np.array(experiment.classes.base), GROUPS)[PART - 1].tolist())
     seen: list[HeldOutSources] = []
     train = gfss.tuning.train_calibrator
 
@@ -88,14 +90,15 @@ def test_training_sees_nothing_of_the_part_left_out(data: Path, runs: Path, monk
         return train(method, source, *rest, **options)
 
     monkeypatch.setattr(gfss.tuning, "train_calibrator", spy)
-    list(examine_part(recipe, experiment, 1, PART, 1))
+    list(Tuning(recipe, experiment, 1, PART).examine(1))
     assert len(seen) == 2  # one for each calibrator
     for source in seen:
         assert len(source.sources) == GROUPS - 1
         drawn = [source.for_episode(i).draw(0, i) for i in range(0, 200, 7)]
+        drawn += [source.for_episode(i).draw_several(0, i, 1, 2, 4) for i in range(0, 200, 7)]
         assert not part & {c for task in drawn for c in task.novel}
-        images = {i for task in drawn for i in (*task.supports[0], *task.queries)}
-        assert PART not in {i % GROUPS for i in images}
+        images = {i for task in drawn for i in (*sum(task.supports, ()), *task.queries)}
+        assert PART - 1 not in {i % GROUPS for i in images}
 
 
 def test_what_is_trained_is_not_trained_again_and_other_settings_are(
@@ -110,11 +113,11 @@ def test_what_is_trained_is_not_trained_again_and_other_settings_are(
         return train(method, *rest, **options)
 
     monkeypatch.setattr(gfss.tuning, "train_calibrator", spy)
-    again = list(examine_part(recipe, opened(recipe, runs), 1, PART, TASKS))
+    again = list(Tuning(recipe, opened(recipe, runs), 1, PART).examine(TASKS))
     assert not trained
     assert all(same_result(first, second) for first, second in zip(records, again, strict=True))
     other = make_recipe(content(data, per_method={"plain": {"preset": "episodic", "overlap": 0.25}}))
-    list(examine_part(other, opened(other, runs), 1, PART, 1))
+    list(Tuning(other, opened(other, runs), 1, PART).examine(1))
     assert trained == ["plain"]
 
 
@@ -125,14 +128,31 @@ def test_settings_differ_in_what_they_say_and_do(records: list[Record]) -> None:
     assert pcn.figures != plain.figures != nsf.figures
 
 
-def test_what_cannot_be_compared_is_refused(data: Path, runs: Path) -> None:
+def test_what_cannot_be_compared_is_refused(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = make_recipe(content(data))
+    assert parts_of(recipe) == [1, 2, 3]
+    assert parts_of(recipe, [3]) == [3]
     with pytest.raises(GfssError, match="there is no part 4; the base classes are held out in 3 parts, 1 to 3"):
-        list(examine_part(recipe, opened(recipe, runs), 1, 3, 1))
-    for name in ("capl", "capl+T"):
-        recipe = make_recipe(content(data, methods=[name], calibrators={}, per_method={}))
-        with pytest.raises(GfssError, match="method 'capl' is trained on the features of one base model"):
-            list(examine_part(recipe, opened(recipe, runs), 1, 0, 1))
+        parts_of(recipe, [1, 4])
+    for name, inner in (("capl", "capl"), ("capl+T", "capl"), ("pcn+T", "pcn")):
+        other = make_recipe(content(data, methods=[name], calibrators={}, per_method={}))
+        with pytest.raises(GfssError, match=f"method '{inner}' is trained on the features of one base model"):
+            parts_of(other)
+    with pytest.raises(GfssError, match="nothing is left to train on"):
+        parts_of(make_recipe(content(data, episodic=EPISODIC | {"held_out": 1})))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(GfssError, match="start gfss tune without torchrun"):
+        parts_of(recipe)
+
+
+def test_every_seed_has_tasks_of_its_own_and_records_say_how_they_were_trained(data: Path, runs: Path) -> None:
+    recipe = make_recipe(content(data, seeds=[0, 5], episodic=EPISODIC | {"held_out": 0}))
+    found = list(Tuning(recipe, opened(recipe, runs), 1, PART).examine(2))
+    assert [(record.method, record.seed) for record in found] == [
+        (name, seed) for seed in (0, 5) for name in ("nsf", "pcn", "plain")
+    ]
+    assert found[0].supports != found[3].supports
+    assert {record.recipe["training"]["held_out"] for record in found if "training" in record.recipe} == {GROUPS}
 
 
 def test_the_command_trains_what_is_missing_and_prints_tables(

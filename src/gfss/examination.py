@@ -63,7 +63,7 @@ def evaluate_stage(
     if not blind:
         recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
     data = [experiment.val_set.fingerprint, (supports or source).dataset.fingerprint]
-    about: dict[str, Any] = {"data": data, "fold": _fold_name(experiment), "recipe": recipe, "methods": list(names)}
+    about: dict[str, Any] = {"data": data, "fold": fold_name(experiment), "recipe": recipe, "methods": list(names)}
     about |= {"trained": _checksums(experiment, methods, shots, blind), "share": [workers.rank, workers.world]}
     about |= {"device": experiment.device.type, "protocol": protocol, "shots": shots, "seed": seed}
     parts = workers.gather(examine(methods, source, share, supports, kept_results(about)))
@@ -72,7 +72,7 @@ def evaluate_stage(
     return [
         Record(
             data=experiment.name,
-            fold=_fold_name(experiment),
+            fold=fold_name(experiment),
             shots=shots,
             encoder=experiment.encoder,
             method=method.name,
@@ -105,7 +105,7 @@ def base_record(experiment: Experiment, iou: Mapping[str, float]) -> Record:
     figures = summarise({name: iou[name] for name in card.classes}, unseen, iou["background"])
     return Record(
         data=experiment.name,
-        fold=_fold_name(experiment),
+        fold=fold_name(experiment),
         shots=0,
         encoder=experiment.encoder,
         method="base",
@@ -150,7 +150,8 @@ def _checksums(experiment: Experiment, methods: Sequence[Method], shots: int, bl
     return [read_json(file)["sha256"] for file in files]
 
 
-def _fold_name(experiment: Experiment) -> int | str:
+def fold_name(experiment: Experiment) -> int | str:
+    """The fold in records: its number, or the novel classes' names."""
     if experiment.novel:
         return ",".join(experiment.novel)
     return "all" if experiment.fold is None else experiment.fold

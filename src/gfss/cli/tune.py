@@ -32,8 +32,8 @@ def tune(
     """Compare the methods of a recipe on base classes held out, never on novel ones.
 
     Calibrators are trained on episodes of all parts of the base classes but
-    one and examined on the part left out, in train images that their base
-    model has not seen. So settings can be chosen without a look at what they
+    one and examined on the part left out, with a base model that has seen
+    neither its classes nor its images. So settings can be chosen without a look at what they
     will be tested on. Give every setting a name of its own under `calibrators`
     and `per_method`.
     """
@@ -48,14 +48,14 @@ def tune(
     from gfss.recipes import read_recipe
     from gfss.requirements import find_weights, missing
     from gfss.stages import train_base_stage
-    from gfss.tuning import GROUPS, examine_part, tuning_record_path
+    from gfss.tuning import Tuning, parts_of
 
     o.use_threads(threads)
     chosen = read_recipe(find_recipe(recipe), change or [])
     weights = find_weights(chosen.encoder, encoder_weights)
     if sentence := missing(chosen.data, chosen.encoder, root, weights):
         raise GfssError(sentence)
-    records = []
+    parts, records = parts_of(chosen, part or ()), []
     for fold in chosen.folds:
         base_alone = chosen.model_copy(update={"folds": (fold,), "methods": ("nsf",)})
         plan = Plan(base_alone, runs, out, root, weights, find_device(device), records=False)
@@ -63,10 +63,11 @@ def tune(
         if plan.todo:
             train_base_stage(experiment, seed=chosen.seed, resume=True, options=chosen.base)
         for shots in chosen.shots:
-            for number in part or range(1, (chosen.episodic.held_out or GROUPS) + 1):
+            for number in parts:
                 console.print(f"fold {fold}, part {number} left out, shots: {shots}", highlight=False)
-                for record in examine_part(chosen, experiment, shots, number - 1, tasks):
-                    write_record(tuning_record_path(out, experiment, record), record)
+                tuning = Tuning(chosen, experiment, shots, number)
+                for record in tuning.examine(tasks):
+                    write_record(tuning.record_path(out, record), record)
                     records.append(record)
     print_tables(grouped_tables(records))
     typer.echo(f"records in {out}")
