@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs from the records under results/: ``make results``.
+"""Write the tables of README.md and docs from the records under results/ and tuning/: ``make results``.
 
 A table stands between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``; the text around them is written by hand.
 ``tests/test_results_page.py`` computes every cell anew and asks that the pages are those of the records.
@@ -133,7 +133,7 @@ def tuning(encoder: str, shots: int) -> list[tuple[str, ...]]:
 
 def rates(encoder: str, shots: int, chosen: str = "0.5") -> list[tuple[str, ...]]:
     """H of NSF on held-out base classes with novel classifiers fitted at several learning rates."""
-    found = {path.name.removeprefix("rate-"): path for path in sorted((ROOT / "tuning").glob("rate-*"))}
+    found = sorted(path.name.removeprefix("rate-") for path in (ROOT / "tuning").glob("rate-*"))
     folders = {rate: _examined_parts(f"rate-{rate}/pascal-{encoder}") for rate in found}
     rows = [(rate + " (chosen)" * (rate == chosen), *_tuned(folders[rate], "nsf", shots)) for rate in found]
     return [("rate", *map(_part, folders[chosen])), *rows]

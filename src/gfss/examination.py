@@ -11,11 +11,13 @@ from operator import add
 from pathlib import Path
 from typing import Any, cast
 
+from gfss.data.episodes import Task
 from gfss.devices import device_name
 from gfss.errors import GfssError, unknown
 from gfss.evaluation.kept import kept_results
 from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
 from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, versions
+from gfss.evaluation.results import Result
 from gfss.evaluation.summary import summarise
 from gfss.experiment import Experiment
 from gfss.files import read_json
@@ -23,6 +25,7 @@ from gfss.methods import BLIND
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
 from gfss.training.parallel import Workers, start_workers, started_processes
+from gfss.training.source import EpisodeSource
 
 
 def evaluate_stage(
@@ -54,9 +57,6 @@ def evaluate_stage(
     prepared = time.perf_counter() - start
     workers = start_workers(experiment.device) if started_processes() > 1 else Workers()
     share = drawn[workers.rank :: workers.world]
-    ids = (supports or source).dataset.ids
-    support_ids = [[ids[i] for group in task.supports for i in group] for task in drawn]
-    names_of = experiment.val_set.classes
     recipe: dict[str, Any] = {"size": experiment.size, **experiment.special}
     if supports_from != "val":
         recipe["supports"] = supports_from
@@ -70,28 +70,58 @@ def evaluate_stage(
     results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
     total = time.perf_counter() - start
     return [
-        Record(
+        make_record(
+            experiment,
+            results[method.name],
+            drawn,
+            supports or source,
             data=experiment.name,
             fold=fold_name(experiment),
             shots=shots,
-            encoder=experiment.encoder,
             method=method.name,
             protocol=protocol,
-            tasks=len(drawn),
             seed=seed,
-            recipe=json.loads(json.dumps(recipe | _training_of(experiment, method, shots))),
-            base_classes=[names_of[c - 1] for c in experiment.classes.base],
-            novel_classes=[names_of[c - 1] for c in experiment.classes.novel],
-            supports=support_ids,
-            figures={cast(MetricName, key): m.summary() for key, m in results[method.name].metrics.items()},
-            run=Run(
-                seconds={**results[method.name].seconds, "prepare": prepared, "all methods": total},
-                peak_memory_mb=peak_memory_mb(),
-                versions=versions(device_name(experiment.device)),
-            ),
+            recipe=recipe | _training_of(experiment, method, shots),
+            seconds={"prepare": prepared, "all methods": total},
         )
         for method in methods
     ]
+
+
+def make_record(
+    experiment: Experiment,
+    result: Result,
+    drawn: Sequence[Task],
+    source: EpisodeSource,
+    *,
+    recipe: dict[str, Any],
+    seconds: Mapping[str, float] | None = None,
+    **place: Any,
+) -> Record:
+    """The record of one method.
+
+    Args:
+        drawn: the tasks.
+        source: of their supports; its fold has the base and novel classes.
+        seconds: time of further parts of the run.
+        place: the record's data, fold, shots, method, protocol and seed.
+    """
+    ids, names = source.dataset.ids, source.dataset.classes
+    return Record(
+        encoder=experiment.encoder,
+        tasks=len(drawn),
+        recipe=json.loads(json.dumps(recipe)),
+        base_classes=[names[c - 1] for c in source.fold.base],
+        novel_classes=[names[c - 1] for c in source.fold.novel],
+        supports=[[ids[i] for group in task.supports for i in group] for task in drawn],
+        figures={cast(MetricName, key): metric.summary() for key, metric in result.metrics.items()},
+        run=Run(
+            seconds={**result.seconds, **(seconds or {})},
+            peak_memory_mb=peak_memory_mb(),
+            versions=versions(device_name(experiment.device)),
+        ),
+        **place,
+    )
 
 
 def base_record(experiment: Experiment, iou: Mapping[str, float]) -> Record:

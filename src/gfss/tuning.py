@@ -14,20 +14,21 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from gfss.data.episodes import task
-from gfss.devices import device_name
+from gfss.data.episodes import shots_in_words, task
 from gfss.errors import GfssError
 from gfss.evaluation.protocols import examine
-from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, versions
-from gfss.examination import fold_name
+from gfss.evaluation.records import Record
+from gfss.examination import fold_name, make_record
 from gfss.experiment import Experiment
 from gfss.methods.base import Method
 from gfss.methods.fitted import Calibrated
+from gfss.plan import Plan
 from gfss.recipe_options import CALIBRATOR_SUFFIX
 from gfss.recipes import Recipe
-from gfss.stages import episodes_key, train_held_out_stage
+from gfss.requirements import missing
+from gfss.stages import episodes_key, train_base_stage, train_held_out_stage
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.episodic import train_calibrator
 from gfss.training.loop import finish
@@ -58,6 +59,24 @@ def parts_of(recipe: Recipe, wanted: Sequence[int] = ()) -> list[int]:
     return list(wanted) or list(range(1, groups + 1))
 
 
+def comparisons(plan: Plan, wanted: Sequence[int] = ()) -> Iterator[Tuning]:
+    """The comparisons of a plan's recipe one after another; base models are trained where they are missing.
+
+    Args:
+        wanted: numbers of the parts to leave out, as in :func:`parts_of`.
+    """
+    recipe = plan.recipe
+    parts = parts_of(recipe, wanted)
+    if sentence := missing(recipe.data, recipe.encoder, plan.root, plan.weights):
+        raise GfssError(sentence)
+    for fold in recipe.folds:
+        experiment = plan.experiment(fold)
+        base_alone = recipe.model_copy(update={"folds": (fold,), "methods": ("nsf",)})
+        if replace(plan, recipe=base_alone).todo:
+            train_base_stage(experiment, seed=recipe.seed, resume=True, options=recipe.base)
+        yield from (Tuning(recipe, experiment, shots, part) for shots in recipe.shots for part in parts)
+
+
 @dataclass(frozen=True)
 class Tuning:
     """A comparison of a recipe's methods with a part of the base classes left out.
@@ -71,6 +90,15 @@ class Tuning:
     experiment: Experiment
     shots: int
     part: int
+
+    @property
+    def words(self) -> str:
+        """The comparison for people."""
+        return f"{self._place}, {shots_in_words(self.shots)}"
+
+    @property
+    def _place(self) -> str:
+        return f"fold {fold_name(self.experiment)}, part {self.part} of {_groups(self.recipe)}"
 
     def examine(self, tasks: int) -> Iterator[Record]:
         """Train every calibrator without the part and examine all methods on it, for each of the recipe's seeds."""
@@ -105,33 +133,25 @@ class Tuning:
         experiment = self.experiment
         drawn = [task(source.dataset, source.fold, seed, i, self.shots, source.avoid) for i in range(tasks)]
         results = examine(methods, source, drawn)
-        ids, names = source.dataset.ids, source.dataset.classes
         about = {"size": experiment.size, **experiment.special, "base": experiment.model.card.training}
         about |= {"novel": asdict(experiment.novel_options)}
         for method in methods:
-            found, settings = results[method.name], self.recipe.settings(method.name, self.shots)
+            settings = self.recipe.settings(method.name, self.shots)
             of_method = {}
             if "training" in settings:
                 of_method = {"training": settings["training"] | {"held_out": _groups(self.recipe)}}
-            yield Record(
+            yield make_record(
+                experiment,
+                results[method.name],
+                drawn,
+                source,
                 data=f"{experiment.name}, base classes held out",  # no table mixes them with novel classes
-                fold=f"{fold_name(experiment)}, part {self.part} of {_groups(self.recipe)}",
+                fold=self._place.removeprefix("fold "),
                 shots=self.shots,
-                encoder=experiment.encoder,
                 method=method.name,
                 protocol="paired",
-                tasks=tasks,
                 seed=seed,
-                recipe=json.loads(json.dumps(about | of_method)),
-                base_classes=[names[c - 1] for c in source.fold.base],
-                novel_classes=[names[c - 1] for c in source.fold.novel],
-                supports=[[ids[i] for group in one.supports for i in group] for one in drawn],
-                figures={cast(MetricName, key): metric.summary() for key, metric in found.metrics.items()},
-                run=Run(
-                    seconds=found.seconds,
-                    peak_memory_mb=peak_memory_mb(),
-                    versions=versions(device_name(experiment.device)),
-                ),
+                recipe=about | of_method,
             )
 
     def record_path(self, out: Path, record: Record) -> Path:

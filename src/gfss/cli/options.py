@@ -10,6 +10,10 @@ import typer
 if TYPE_CHECKING:
     from gfss.experiment import Experiment
 
+RecipeName = Annotated[str, typer.Argument(help="A recipe file, or its name below recipes, as frozen/pascal-lite0.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Change a setting: key=value, base.epochs=2 for nested ones.")
+]
 Data = Annotated[str, typer.Option(help="scenes (embedded), pascal, coco, or a folder of your own.")]
 Root = Annotated[Path | None, typer.Option(help="Folder of the data set, where it is not found by itself.")]
 FoldNumber = Annotated[int, typer.Option("--fold", help="Which classes are novel: fold 0 to 3.")]

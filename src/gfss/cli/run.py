@@ -21,10 +21,8 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 
 @app.command("run")
 def run(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or its name below recipes, as frozen/pascal-lite0.")],
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: key=value, base.epochs=2 for nested ones.")
-    ] = None,
+    recipe: o.RecipeName,
+    change: o.Changes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with estimated costs and stop.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Write an HTML report of the records at the end.")] = False,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of records.")] = Path("results"),

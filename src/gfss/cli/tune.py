@@ -14,10 +14,8 @@ app = typer.Typer()
 
 @app.command("tune")
 def tune(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or its name, as tuning/pascal-lite0.")],
-    change: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting: key=value, novel.rate=0.3 for nested ones.")
-    ] = None,
+    recipe: o.RecipeName,
+    change: o.Changes = None,
     part: Annotated[
         list[int] | None, typer.Option(min=1, help="Which part is left out, from 1; may be repeated. All if left out.")
     ] = None,
@@ -33,41 +31,30 @@ def tune(
 
     Calibrators are trained on episodes of all parts of the base classes but
     one and examined on the part left out, with a base model that has seen
-    neither its classes nor its images. So settings can be chosen without a look at what they
-    will be tested on. Give every setting a name of its own under `calibrators`
-    and `per_method`.
+    neither its classes nor its images. So settings can be chosen without a
+    look at what they will be tested on. Give every setting a name of its own
+    under `calibrators` and `per_method`.
     """
     from gfss.cli.tables import print_tables
     from gfss.devices import find_device
-    from gfss.errors import GfssError
     from gfss.evaluation.records import write_record
     from gfss.evaluation.tables import grouped_tables
     from gfss.plan import Plan
     from gfss.progress import console
     from gfss.recipe_files import find_recipe
     from gfss.recipes import read_recipe
-    from gfss.requirements import find_weights, missing
-    from gfss.stages import train_base_stage
-    from gfss.tuning import Tuning, parts_of
+    from gfss.requirements import find_weights
+    from gfss.tuning import comparisons
 
     o.use_threads(threads)
     chosen = read_recipe(find_recipe(recipe), change or [])
     weights = find_weights(chosen.encoder, encoder_weights)
-    if sentence := missing(chosen.data, chosen.encoder, root, weights):
-        raise GfssError(sentence)
-    parts, records = parts_of(chosen, part or ()), []
-    for fold in chosen.folds:
-        base_alone = chosen.model_copy(update={"folds": (fold,), "methods": ("nsf",)})
-        plan = Plan(base_alone, runs, out, root, weights, find_device(device), records=False)
-        experiment = chosen.experiment(fold, runs, root, weights, find_device(device))
-        if plan.todo:
-            train_base_stage(experiment, seed=chosen.seed, resume=True, options=chosen.base)
-        for shots in chosen.shots:
-            for number in parts:
-                console.print(f"fold {fold}, part {number} left out, shots: {shots}", highlight=False)
-                tuning = Tuning(chosen, experiment, shots, number)
-                for record in tuning.examine(tasks):
-                    write_record(tuning.record_path(out, record), record)
-                    records.append(record)
+    plan = Plan(chosen, runs, out, root, weights, find_device(device), records=False)
+    records = []
+    for tuning in comparisons(plan, part or ()):
+        console.print(tuning.words, highlight=False)
+        for record in tuning.examine(tasks):
+            write_record(tuning.record_path(out, record), record)
+            records.append(record)
     print_tables(grouped_tables(records))
     typer.echo(f"records in {out}")
