@@ -12,6 +12,7 @@ from tests.methods.cases import STRIDE, make_episode
 from torch import Tensor
 from torch.nn import functional as F
 
+from gfss.methods import diam
 from gfss.methods.base import Episode
 from gfss.methods.diam import Diam, DiamOptions, adapt
 from gfss.methods.prototypes import novel_prototypes
@@ -96,7 +97,7 @@ def test_derivatives_are_those_of_the_loss() -> None:
     query = episode.query.features
     method = Diam(replace(FEW, iterations=1))
     method.learn(episode.support)
-    adapted = adapt(query, method.start, method.support, method.options)
+    adapted = adapt(query, method.start, method.blocks, method.options)
     table = method.start.repeat(len(query), 1, 1).requires_grad_()
     losses = defined_loss(table, query.bottleneck.flatten(2), query.base.flatten(2), method)
     torch.testing.assert_close(adapted.losses[0], losses.detach())
@@ -109,11 +110,10 @@ def defined_loss(table: Tensor, query: Tensor, base: Tensor, method: Diam) -> Te
     """DIaM's loss (images,) at its start, where class shares equal the estimated ones."""
     rows, biases = table[..., :-1], table[..., -1:]
     known = base.shape[1]
-    supports = (rows @ method.support.features[:-1] + biases).softmax(dim=1)
-    folded = torch.cat([supports[:, :known].sum(dim=1, keepdim=True), supports[:, known:]], dim=1)
-    targets = torch.arange(len(method.support.counts)).repeat_interleave(torch.tensor(method.support.counts))
-    chosen = folded.log().gather(1, targets.expand(len(table), 1, -1))[:, 0]
-    entropy_of_support = -(chosen * method.support.weights).sum(dim=1)
+    entropy_of_support = torch.zeros(len(table))
+    for block in method.blocks:
+        supports = (rows @ block.features[:-1] + biases).softmax(dim=1)
+        entropy_of_support -= block.weight * supports[:, block.rows].sum(dim=1).log().sum(dim=1)
     p = (rows @ query + biases).softmax(dim=1)
     entropy = -(p * p.log()).sum(dim=1).mean(dim=1)
     background = p[:, :1] + p[:, known:].sum(dim=1, keepdim=True)
@@ -128,7 +128,7 @@ def test_losses_fall_on_average() -> None:
         episode = make_episode(1, 1, queries=4, seed=seed)
         method = Diam()
         method.learn(episode.support)
-        losses = adapt(episode.query.features, method.start, method.support, method.options).losses
+        losses = adapt(episode.query.features, method.start, method.blocks, method.options).losses
         assert losses.shape == (100, 4)
         falls.append(losses.mean(dim=1).diff())
     assert (torch.stack(falls).mean(dim=0) < 0).all()
@@ -143,6 +143,18 @@ def test_images_are_adapted_alone() -> None:
         results.append(method.scores(episode.query.features))
     torch.testing.assert_close(results[1], results[0], atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(results[2], results[0], atol=1e-4, rtol=1e-5)
+
+
+def test_blocks_of_supports_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    episode = make_episode(2, 2)
+    results = []
+    for block in (7, 10_000):
+        monkeypatch.setattr(diam, "BLOCK", block)
+        method = Diam(FEW)
+        method.learn(episode.support)
+        results.append((len(method.blocks), method.scores(episode.query.features)))
+    assert results[0][0] > results[1][0] == 3  # no novel class, the first, the second
+    torch.testing.assert_close(results[0][1], results[1][1], atol=1e-4, rtol=1e-5)
 
 
 def test_starts_at_the_base_scores_and_prototypes() -> None:

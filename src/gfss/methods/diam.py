@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from gfss.methods.prototypes import novel_prototypes
 from gfss.models.novel import support_labels
 from gfss.models.pspnet import Features
 
+BLOCK = 512  # support positions worked on at once
 TINY = 1e-30  # probabilities are not taken smaller before a logarithm
 
 
@@ -49,38 +50,28 @@ class DiamOptions:
 
 
 @dataclass(frozen=True)
-class SupportPositions:
-    """Support positions that are not void, all images together, those without a novel class first, then by class.
+class Block:
+    """Support positions of one label, few enough that all that is made of them stays in the processor's cache.
 
     Attributes:
         features: (channels + 1, positions); the last row is one, for the biases.
-        weights: of the positions in the cross entropy, (positions,); means are taken over all positions.
-        counts: number of positions without a novel class, of the first novel class, of the second, ...
+        rows: of the classifier, any of which is right here: the known classes, or one novel class.
+        weight: of each position in the cross entropy.
     """
 
     features: Tensor
-    weights: Tensor
-    counts: tuple[int, ...]
+    rows: slice
+    weight: float
 
-    @cached_property
-    def weighted(self) -> Tensor:
-        """Features times weights, (positions, channels + 1)."""
-        return (self.features * self.weights).T.contiguous()
-
-    def pull(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross entropy (images,) with base classes folded into one, and its derivative by the table of classifiers."""
-        known = table.shape[1] - len(self.counts) + 1
+    def pull(self, table: Tensor, steps: Tensor) -> Tensor:
+        """Cross entropy (images,) under the table of classifiers; its derivative by the table is added to ``steps``."""
         logits = (table.flatten(0, 1) @ self.features).view(*table.shape[:2], -1)
         probabilities = logits.softmax(dim=1)
-        none, *novel = probabilities.split(self.counts, dim=2)
-        right = [none[:, :known].sum(dim=1), *(part[:, known + i] for i, part in enumerate(novel))]
-        likelihood = torch.cat(right, dim=1).clamp_min(TINY)
-        loss = -(likelihood.log() * self.weights).sum(dim=1)
-        # by the logits: the probabilities, minus those given that the position is right; in place
-        none[:, :known] *= 1 - 1 / likelihood[:, None, : self.counts[0]]
-        for i, part in enumerate(novel):
-            part[:, known + i] -= 1
-        return loss, (probabilities.flatten(0, 1) @ self.weighted).view_as(table)
+        right = probabilities[:, self.rows]
+        likelihood = right.sum(dim=1).clamp_min_(TINY)
+        right -= right / likelihood[:, None]  # by the logits: the probabilities, minus those among the right rows
+        steps.flatten(0, 1).addmm_(probabilities.flatten(0, 1), self.features.T, alpha=self.weight)
+        return likelihood.log_().sum(dim=1).mul_(-self.weight)
 
 
 @dataclass(frozen=True)
@@ -117,49 +108,56 @@ class Diam(Method):
     def learn(self, support: Support) -> None:
         rows = torch.cat([support.base_rows, F.normalize(novel_prototypes(support), dim=1)])
         self.start = F.pad(rows, (0, 1))
-        labels = support_labels(position_labels(support), support.novel_labels).flatten().long()
-        order = labels.sort(stable=True).indices[: int((labels != VOID).sum())]  # void is last
-        counts = labels[order].bincount(minlength=support.novel + 1)
-        weights = torch.ones(len(order)).to(rows)
+        labels = support_labels(position_labels(support), support.novel_labels).flatten()
+        samples = position_samples(support.features.bottleneck)
         one_shot = len(support.owners) == support.novel
-        weights[: counts[0]] = self.options.background_one_shot if one_shot else self.options.background_more_shots
-        features = _with_ones(position_samples(support.features.bottleneck)[order].T)
-        self.support = SupportPositions(features, weights / len(order), tuple(counts.tolist()))
+        background = self.options.background_one_shot if one_shot else self.options.background_more_shots
+        heard = int((labels != VOID).sum())  # means are taken over all of these
+        self.blocks: list[Block] = []
+        for label in range(support.novel + 1):
+            last = support.base + 1 + label
+            rows = slice(last - 1, last) if label else slice(last)
+            weight = (1.0 if label else background) / heard
+            parts = _with_ones(samples[labels == label].T).split(BLOCK, dim=1)
+            self.blocks += [Block(part.contiguous(), rows, weight) for part in parts]
 
     def scores(self, query: Features) -> Tensor:
         batches = [query[i : i + self.options.batch] for i in range(0, len(query), self.options.batch)]
         return torch.cat([self._scores(batch) for batch in batches])
 
     def _scores(self, query: Features) -> Tensor:
-        adapted = adapt(query, self.start, self.support, self.options)
+        adapted = adapt(query, self.start, self.blocks, self.options)
         return (adapted.table @ _with_ones(query.bottleneck.flatten(2))).view(len(query), -1, *query.size)
 
 
 @torch.no_grad()
-def adapt(query: Features, start: Tensor, support: SupportPositions, options: DiamOptions) -> Adapted:
+def adapt(query: Features, start: Tensor, supports: Sequence[Block], options: DiamOptions) -> Adapted:
     """Descend from the classifier ``start`` (classes, channels + 1), for each query image by itself.
 
     The derivatives are written out: automatic ones would take about twice the time.
     """
     features = _with_ones(query.bottleneck.flatten(2))
-    back = features.transpose(1, 2) / features.shape[2]  # means are taken over positions
-    snapshot = query.base.flatten(2).log_softmax(dim=1)
+    snapshot = query.base.flatten(2).log_softmax(dim=1).mul_(options.distillation_weight)
     table = start.repeat(len(query), 1, 1)
     prior = table.new_empty(0)
     losses: list[Tensor] = []
     for iteration in range(options.iterations):
         logs = (table @ features).log_softmax(dim=1)
-        shares = logs.exp().mean(dim=2).clamp_min(TINY).log()
+        probabilities = logs.exp()
+        shares = probabilities.mean(dim=2).clamp_min(TINY).log()
         if iteration in (0, options.prior_update):
             prior = shares
-        query_loss, slopes = pull_of_query(logs, shares - prior, snapshot, options)
-        support_loss, steps = support.pull(table)
+        query_loss, slopes = pull_of_query(logs, probabilities, shares - prior, snapshot, options)
+        steps = torch.zeros_like(table)
+        support_loss = sum((block.pull(table, steps) for block in supports), torch.zeros_like(query_loss))
         losses.append(query_loss + options.support_weight * support_loss)
-        table -= options.rate * (slopes @ back + options.support_weight * steps)
+        table -= options.rate * (slopes @ features.transpose(1, 2) + options.support_weight * steps)
     return Adapted(table, torch.stack(losses))
 
 
-def pull_of_query(logs: Tensor, surplus: Tensor, snapshot: Tensor, options: DiamOptions) -> tuple[Tensor, Tensor]:
+def pull_of_query(
+    logs: Tensor, probabilities: Tensor, surplus: Tensor, snapshot: Tensor, options: DiamOptions
+) -> tuple[Tensor, Tensor]:
     """Loss of query images without its support part, (images,), and its derivative by the logits of each position.
 
     All three parts have the form sum p log(p / something), where p are the class probabilities, their means, or
@@ -168,18 +166,23 @@ def pull_of_query(logs: Tensor, surplus: Tensor, snapshot: Tensor, options: Diam
 
     Args:
         logs: log-probabilities (images, background + base + novel, positions).
+        probabilities: the same without logarithm.
         surplus: logarithms of the class shares minus those of the estimated ones, (images, classes).
-        snapshot: log-probabilities of the frozen base model (images, background + base, positions).
+        snapshot: log-probabilities of the frozen base model (images, background + base, positions), times the weight
+            of distillation.
     """
     known = snapshot.shape[1]
-    background = torch.cat([logs[:, :1], logs[:, known:]], dim=1).logsumexp(dim=1, keepdim=True)
-    away = torch.cat([background, logs[:, 1:known]], dim=1) - snapshot
-    logarithms = options.prior_weight * surplus[..., None] - options.entropy_weight * logs
-    logarithms[:, :known] += options.distillation_weight * away
-    logarithms[:, known:] += options.distillation_weight * away[:, :1]
-    probabilities = logs.exp()
+    own = logs.new_full((logs.shape[1], 1), -options.entropy_weight)  # how much of its own logarithm is in L
+    own[1:known] += options.distillation_weight
+    logarithms = torch.addcmul(options.prior_weight * surplus[..., None], logs, own)
+    logarithms[:, 1:known] -= snapshot[:, 1:]
+    background = (probabilities[:, :1] + probabilities[:, known:].sum(dim=1, keepdim=True)).clamp_min_(TINY).log_()
+    away = background.mul_(options.distillation_weight).sub_(snapshot[:, :1])
+    logarithms[:, :1] += away
+    logarithms[:, known:] += away
     means = (probabilities * logarithms).sum(dim=1, keepdim=True)
-    return means.mean(dim=(1, 2)), probabilities * (logarithms - means)
+    slopes = logarithms.sub_(means).mul_(probabilities).div_(logs.shape[2])  # means are taken over positions
+    return means.mean(dim=(1, 2)), slopes
 
 
 def _with_ones(maps: Tensor) -> Tensor:
