@@ -29,6 +29,7 @@ SYSTEMS = {
     "pfenet": "PFENet",
     "bcm": "BCM",
     "diam": "DIaM",
+    "diam-published": "DIaM with its published weights (`diam-published`)",
     "nsf": "NSF",
     "score": "score fusion",
     "npf": "NPF",
@@ -73,6 +74,15 @@ SETTINGS = {
     "pixels-once": "novel pixels count once (`pixels-once`)",
     "nsf-alone": "NSF alone is read, not both fusions (`nsf-alone`)",
     "pcn": "**as chosen** (`pcn`)",
+}
+WEIGHTS = {
+    "nsf": "NSF",
+    "bcm": "BCM",
+    "diam-1": "DIaM, weight 1 (`diam-1`)",
+    "diam-3": "**DIaM, weight 3** (`diam-3`; chosen)",
+    "diam-10": "DIaM, weight 10 (`diam-10`)",
+    "diam-30": "DIaM, weight 30 (`diam-30`)",
+    "diam-100": "DIaM, weight 100 (`diam-100`; published)",
 }
 PAPER_NAMES = {"pcn-printed": "pcn", "pcn-layer4-pooled": "layer4+high", "pcn-pooled": "high"}  # others: see _paper
 
@@ -124,10 +134,10 @@ def short(encoder: str) -> list[tuple[str, ...]]:
     return [("", "1 shot", "5 shots", "paper, 1 shot", "paper, 5 shots"), *_ranked(rows)]
 
 
-def tuning(encoder: str, shots: int) -> list[tuple[str, ...]]:
+def tuning(encoder: str, shots: int, settings: dict[str, str], place: str = "") -> list[tuple[str, ...]]:
     """H of settings on held-out base classes, a column for every fold and part that was examined."""
-    folders = _examined_parts(f"pascal-{encoder}")
-    rows = [(label, *_tuned(folders, method, shots)) for method, label in SETTINGS.items()]
+    folders = _examined_parts(f"{place}pascal-{encoder}")
+    rows = [(label, *_tuned(folders, method, shots)) for method, label in settings.items()]
     return [("", *map(_part, folders)), *rows]
 
 
@@ -160,7 +170,9 @@ TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
     "joint 1 shot": lambda: systems("lite0", 1, "joint"),
     "joint 5 shots": lambda: systems("lite0", 5, "joint"),
     "ablations": lambda: one_fold("lite0", 1, ABLATIONS),
-    "tuning": lambda: tuning("lite0", 1),
+    "tuning": lambda: tuning("lite0", 1, SETTINGS),
+    "tuning diam 1 shot": lambda: tuning("lite0", 1, WEIGHTS, "diam/"),
+    "tuning diam 5 shots": lambda: tuning("lite0", 5, WEIGHTS, "diam/"),
     "tuning rates": lambda: rates("lite0", 1),
     "resnet50 1 shot": lambda: one_fold("resnet50", 1, SYSTEMS, order=True),
     "resnet50 5 shots": lambda: one_fold("resnet50", 5, SYSTEMS, order=True),

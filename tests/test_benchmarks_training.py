@@ -13,7 +13,7 @@ from tests.conftest import REPOSITORY
 from tests.tiny_recipe import tiny_content
 
 from gfss.plan import Plan
-from gfss.recipes import make_recipe
+from gfss.recipe_files import make_recipe
 from gfss.runner import run_plan
 
 

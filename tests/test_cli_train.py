@@ -69,6 +69,20 @@ def test_several_methods_see_the_same_tasks(evaluate: Callable[..., int], tmp_pa
             assert [figures.base, figures.novel, figures.miou, figures.harmonic] == [expected] * 4
 
 
+def test_a_quick_look_does_not_replace_a_record_of_more_tasks(
+    evaluate: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate("--method", "background", "-o", str(tmp_path)) == 0
+    (path,) = tmp_path.rglob("*.json")
+    before = path.read_bytes()
+    assert evaluate("--method", "background", "-o", str(tmp_path), "--tasks", "2") == 2
+    assert "is a record of 3 tasks, which one of 2 would replace" in capsys.readouterr().err
+    assert path.read_bytes() == before
+    joint = ("--method", "background", "--protocol", "joint", "-o", str(tmp_path))
+    assert evaluate(*joint) == evaluate(*joint, "--supports", "train") == 0
+    assert len(list(tmp_path.rglob("*.json"))) == 3  # supports of another split have a record of their own
+
+
 def test_bank_is_built_checked_and_damage_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

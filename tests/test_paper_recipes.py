@@ -10,8 +10,7 @@ from tests.training.tiny import SIZE, write_data
 from gfss.errors import GfssError
 from gfss.evaluation.records import find_records, read_record
 from gfss.plan import Plan
-from gfss.recipe_files import find_recipe, recipe_names
-from gfss.recipes import read_recipe
+from gfss.recipe_files import find_recipe, read_recipe, recipe_names
 from gfss.runner import run_plan
 
 SMALL = {

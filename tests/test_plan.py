@@ -21,8 +21,8 @@ from gfss.estimate import Estimate
 from gfss.evaluation.costs import read_costs
 from gfss.evaluation.records import find_records, read_record, same_result, write_record
 from gfss.plan import Plan, differences
-from gfss.recipe_files import find_recipe
-from gfss.recipes import Recipe, make_recipe, read_recipe
+from gfss.recipe_files import find_recipe, make_recipe, read_recipe
+from gfss.recipes import Recipe
 from gfss.runner import run_plan
 from gfss.stages import train_base_stage, train_method_stage
 
@@ -86,7 +86,7 @@ def test_two_processes_write_the_record_of_one(data: Path, finished: Path, tmp_p
     assert done.returncode == 0, done.stderr
     run_plan(Plan(make_recipe(content), finished / "runs", tmp_path / "one"))
     first, second = ([read_record(path) for path in find_records([tmp_path / name])] for name in ("one", "two"))
-    assert [record.method for record in first] == ["npf", "nsf", "pcn"]
+    assert [record.method for record in first] == ["base", "npf", "nsf", "pcn"]
     assert all(same_result(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -274,3 +274,26 @@ def test_weights_that_are_missing_are_named(
     message = capsys.readouterr().err
     assert "ImageNet weights for resnet50" in message
     assert len(message.splitlines()) == 1
+
+
+def test_another_data_set_of_the_same_name_is_not_taken_for_done(data: Path, finished: Path, tmp_path: Path) -> None:
+    other = tmp_path / data.name
+    shutil.copytree(data, other)
+    plan = plan_in(finished, make_recipe(tiny_content(other)))
+    assert not plan.todo  # a copy is the same data
+    shutil.copy(other / "masks" / "val_000.png", other / "masks" / "val_001.png")
+    assert [step.kind for step in plan_in(finished, plan.recipe).todo] == ["evaluate"]
+    shutil.copy(other / "masks" / "train_000.png", other / "masks" / "train_001.png")
+    with pytest.raises(GfssError, match="was trained on other images or masks than those now in"):
+        _ = plan_in(finished, plan.recipe).todo
+
+
+def test_a_base_model_without_a_record_is_measured(data: Path, finished: Path, tmp_path: Path) -> None:
+    recipe = make_recipe(tiny_content(data, methods=["nsf"], calibrators={}))
+    plan = Plan(recipe, finished / "runs", tmp_path)
+    assert [step.kind for step in plan.todo] == ["measure", "evaluate"]
+    run_plan(plan)
+    path = plan.record_path(0, "base", 0, "joint", 0)
+    found, expected = read_record(path), read_record(finished / "results" / path.relative_to(tmp_path))
+    assert same_result(found, expected)
+    assert not Plan(recipe, finished / "runs", tmp_path).todo

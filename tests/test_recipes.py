@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 import yaml
 
 from gfss.errors import GfssError
+from gfss.methods.diam import PUBLISHED, DiamOptions
 from gfss.models.calibrator_options import PRESETS, PRINTED
-from gfss.recipe_files import find_recipe, recipe_names
-from gfss.recipes import make_recipe, read_recipe, with_change
+from gfss.recipe_files import find_recipe, make_recipe, read_recipe, recipe_names, with_change
 from gfss.reproduce import TABLES
 from gfss.training import base, episodic_options
 
@@ -52,6 +53,8 @@ def test_paper_recipes_are_section_iv_b(data: str, epochs: int, iterations: int)
         ("episodic", {"iteration": 3}, "iterations"),
         ("calibrators", {"pcn": {"dimensions": 3}}, "dimension"),
         ("calibrators", {"pcn": "printd"}, "printed"),
+        ("diams", {"diam": {"distilation_weight": 3}}, "distillation_weight"),
+        ("diams", {"diam": "publish"}, "published"),
         ("methods", ["pcm"], "pcn"),
         ("encoder", "lite00", "lite0"),
         ("novel", {"features": ["layer33"]}, "layer3"),
@@ -75,6 +78,15 @@ def test_a_wrong_name_is_answered_with_the_nearest(key: str, wrong: object, righ
         ({"base": {"train_encoder": True, "frozen_until": "layer3"}}, "contradicts"),
         ({"episodic": {"shots": 5}}, "contradicts the recipe's own 'shots'"),
         ({"calibrators": {"linear": "printed"}}, "not among 'methods'"),
+        ({"diams": {"diam-30": {"distillation_weight": 30}}}, "not among 'methods'"),
+        ({"diams": {"diam": {"iterations": "many"}}, "methods": ["diam"]}, "iterations"),
+        ({"diams": {"diam": {"iterations": 0}}, "methods": ["diam"]}, "iterations"),
+        ({"diams": {"nsf": "published"}, "methods": ["nsf"]}, "'nsf' is another method already"),
+        ({"diams": {"diam+T": "published"}, "methods": ["diam+T"]}, "another method already"),
+        ({"calibrators": {"score": "printed"}, "methods": ["score"]}, "'score' is another method already"),
+        ({"episodic": {"episodes": 0}}, "episodes"),
+        ({"base": {"label_stride": 0}}, "label_stride"),
+        ({"novel": {"rate": -1}}, "rate"),
         ({"per_method": {"nsf": {"iterations": 3}}}, "without training"),
         ({"shots": [0]}, "shots.0"),
         ({"base": {"epochs": "many"}}, "epochs"),
@@ -86,6 +98,31 @@ def test_contradictions_and_wrong_values_are_refused(changes: dict[str, Any], wo
     with pytest.raises(GfssError, match=words) as error:
         make_recipe({**SMALL, **changes})
     assert "\n" not in str(error.value)
+
+
+def test_options_of_a_known_name_start_from_its_own() -> None:
+    recipe = make_recipe({**SMALL, "methods": ["pcn-printed"], "calibrators": {"pcn-printed": {"dimension": 8}}})
+    assert recipe.calibrator("pcn-printed") == replace(PRINTED, dimension=8)
+    diam = {"methods": ["diam"], "diams": {"diam": {"iterations": 50}}}
+    assert make_recipe({**SMALL, **diam}).diam("diam") == DiamOptions(iterations=50)
+    assert make_recipe({**SMALL, **diam, "published": True}).diam("diam") == replace(PUBLISHED, iterations=50)
+
+
+def test_fewer_methods_need_no_other_change() -> None:
+    recipe = read_recipe(find_recipe("frozen/pascal-lite0-ablations"), ["methods=[nsf, acastle, diam-published]"])
+    assert recipe.methods == ("nsf", "acastle", "diam-published")
+    assert (set(recipe.per_method), set(recipe.calibrators), set(recipe.diams)) == (
+        {"acastle"}, set(), {"diam-published"},
+    )  # fmt: skip
+    with pytest.raises(GfssError, match="not among 'methods'"):
+        read_recipe(find_recipe("frozen/pascal-lite0"), ["methods=nsf", "per_method.capl.iterations=3"])
+
+
+def test_published_width_is_a_setting_of_the_systems_that_have_one() -> None:
+    wide, usual = (make_recipe({**SMALL, "methods": ["denet", "nsf"], "published": value}) for value in (True, False))
+    assert wide.settings("denet", 1)["training"]["published"] is True
+    assert usual.settings("denet", 1)["training"]["published"] is False
+    assert wide.settings("nsf", 1) == usual.settings("nsf", 1)
 
 
 def test_a_missing_key_is_named() -> None:

@@ -14,8 +14,7 @@ from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.paper import paper_figure
 from gfss.evaluation.records import write_record
 from gfss.evaluation.tables import Table
-from gfss.recipe_files import find_recipe
-from gfss.recipes import read_recipe
+from gfss.recipe_files import find_recipe, read_recipe
 from gfss.reproduce import NOT_RUN, TABLES, cost_table, find_costs, make_tables, missing_rows, target
 
 

@@ -89,12 +89,15 @@ def test_number_of_tasks(table: str, label: str, column: str, cell: str) -> None
 @pytest.mark.parametrize(("table", "label", "column", "cell"), [c for c in cases() if c[0].startswith("tuning")])
 def test_cell_of_a_tuning_table(table: str, label: str, column: str, cell: str) -> None:
     fold, part, parts = re.findall(r"\d", column)
-    rate = f"rate-{label.split()[0]}/" if "rates" in table else ""
-    folder = ROOT / "tuning" / f"{rate}pascal-lite0" / f"fold{fold}-part{part}of{parts}"
+    rate = label.split()[0] if "rates" in table else None
+    place = f"rate-{rate}/" if rate else "diam/" if "diam" in table else ""
+    folder = ROOT / "tuning" / f"{place}pascal-lite0" / f"fold{fold}-part{part}of{parts}"
     name = "nsf" if rate else method(label)
-    record = json.loads((folder / f"{name}-1shot-seed0.json").read_text())
+    record = json.loads((folder / f"{name}-{5 if '5 shots' in table else 1}shot-seed0.json").read_text())
     assert record["fold"] == column.removeprefix("fold ")
-    assert not rate or record["recipe"]["novel"]["rate"] == float(label.split()[0])
+    assert not rate or record["recipe"]["novel"]["rate"] == float(rate)
+    weight = re.search(r"DIaM, weight (\d+)", label)
+    assert not weight or record["recipe"]["diam"]["distillation_weight"] == float(weight[1])
     assert cell == " / ".join(f"{figure([record], m, 'H'):.1f}" for m in ("per-image", "accumulated"))
 
 

@@ -11,6 +11,8 @@ from gfss.evaluation.protocols import ProtocolName
 from gfss.evaluation.records import Record, read_record, same_result, write_record
 from gfss.examination import base_record, evaluate_stage, record_path
 from gfss.experiment import Experiment
+from gfss.methods.base import Support
+from gfss.methods.fitted import NormalisedScoreFusion
 from gfss.models.novel import NovelOptions
 from gfss.stages import BASE_RECIPES, train_base_stage, train_method_stage
 from gfss.training.base import BaseOptions
@@ -78,7 +80,7 @@ def test_records_say_all_of_a_run(data: Path, finished: tuple[dict[str, float], 
         assert [len(names) for names in record.supports] == [1] * 4
         assert record.recipe["base"]["rate"] == BASE.rate
         assert {"learn", "segment", "count", "prepare", "all methods"} == set(record.run.seconds)
-        path = record_path(tmp_path, record)
+        path = record_path(tmp_path, opened(data, tmp_path), record.method, 1, "paired", 2)
         write_record(path, record)
         assert read_record(path) == record
     assert len(list(tmp_path.rglob("*.json"))) == len(METHODS)
@@ -193,3 +195,55 @@ def test_a_missing_base_model_is_said_in_one_sentence(data: Path, tmp_path: Path
     ):
         with pytest.raises(GfssError, match="there is no base model in"):
             stage()
+
+
+def test_results_are_kept_until_the_records_are_written(
+    data: Path, runs: Path, finished: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk at the end costs nothing but a second call."""
+    learned: list[Support] = []
+    learn = NormalisedScoreFusion.learn
+
+    def noted(method: NormalisedScoreFusion, support: Support) -> None:
+        learned.append(support)
+        learn(method, support)
+
+    monkeypatch.setattr(NormalisedScoreFusion, "learn", noted)
+
+    def fail(record: Record) -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        evaluate_stage(opened(data, runs), ["nsf"], 1, tasks=3, seed=9, write=fail)
+    assert len(learned) == 3
+    written: list[Record] = []
+    records = evaluate_stage(opened(data, runs), ["nsf"], 1, tasks=3, seed=9, write=written.append)
+    assert (len(learned), written) == (3, records)
+    evaluate_stage(opened(data, runs), ["nsf"], 1, tasks=3, seed=9)
+    assert len(learned) == 6
+
+
+def test_records_of_other_supports_and_encoders_have_places_of_their_own(data: Path, tmp_path: Path) -> None:
+    experiment = Experiment(str(data), encoder="hf:some/vit", runs=tmp_path)
+    usual = record_path(tmp_path, experiment, "nsf", 1, "joint", 0)
+    assert usual == tmp_path / f"{data.name}-hf-some-vit" / "fold0" / "nsf-1shot-joint-seed0.json"
+    other = record_path(tmp_path, experiment, "nsf", 1, "joint", 0, "train")
+    assert other == usual.with_name("nsf-1shot-joint-train-supports-seed0.json")
+
+
+def test_commands_that_messages_propose_are_about_the_same_experiment(data: Path, tmp_path: Path) -> None:
+    experiment = Experiment(str(data), fold=1, encoder="tiny", size=65, runs=tmp_path)
+    with pytest.raises(GfssError, match=rf"--data {data} --fold 1 --encoder tiny --runs {tmp_path} --size 65$"):
+        experiment.method("nsf", 1)
+
+
+def test_a_resnet_without_weights_is_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GFSS_WEIGHTS", raising=False)
+    with pytest.raises(GfssError, match="there are no ImageNet weights for resnet18"):
+        train_base_stage(Experiment(str(data), encoder="resnet18", size=33, runs=tmp_path))
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    for name in ("resnet50-msra.pth", "resnet50.pth"):
+        (folder / name).touch()
+    monkeypatch.setenv("GFSS_WEIGHTS", str(folder))
+    assert Experiment(str(data), encoder="resnet50").weights == folder / "resnet50.pth"

@@ -16,7 +16,8 @@ from gfss.errors import GfssError
 from gfss.evaluation.records import Record, find_records, read_record, same_result
 from gfss.experiment import Experiment
 from gfss.plan import Plan
-from gfss.recipes import Recipe, make_recipe
+from gfss.recipe_files import make_recipe
+from gfss.recipes import Recipe
 from gfss.runner import run_plan
 from gfss.training.source import HeldOutSources
 from gfss.tuning import Tuning, parts_of

@@ -6,6 +6,7 @@ Meant for "minutes or days", "fits in memory or not": expect a factor of two eit
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from gfss.data import coco, pascal, scenes
 from gfss.evaluation.paper import CLASSES
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
+from gfss.recipe_options import CALIBRATOR_SUFFIX
 from gfss.recipes import Recipe
 from gfss.training.episodic import SEVERAL_WAYS
 
@@ -125,6 +127,10 @@ class Estimate:
         memory = PROGRAM_GB + options.batch * work * KEPT_PER_WORK + options.batch * 8 * self._maps_gb(options.levels)
         return Cost(seconds + both.seconds, memory, both.disk)
 
+    def measuring(self) -> Cost:
+        """The base model alone on every val image."""
+        return Cost(self.val * (self._head_work / self.speed + PIXEL_SECONDS * self.scale), PROGRAM_GB + 0.3, 0)
+
     def held_out(self, groups: int) -> Cost:
         """The base models without a part of classes and images that calibrators are trained on."""
         one = self.base(first=False)
@@ -153,13 +159,20 @@ class Estimate:
         maps = self._maps_gb(self.recipe.base.levels)
         return Cost(seconds, PROGRAM_GB + options.batch * (2 + shots) * 12 * maps + disk, disk)
 
-    def evaluation(self, methods: int, shots: int, protocol: str, tasks: int) -> Cost:
+    def _adaptation_work(self, method: str, supports: int, novel: int) -> float:
+        """Giga multiply-adds with which a DIaM adapts to one query; nothing for other methods."""
+        options = self.recipe.diam(method.removesuffix(CALIBRATOR_SUFFIX))
+        table = (self.base_classes + 1 + novel) * (self.recipe.base.width + 1)
+        return 2 * options.iterations * table * self.positions * (1 + supports) / GIGA if options else 0
+
+    def evaluation(self, methods: Sequence[str], shots: int, protocol: str, tasks: int) -> Cost:
         """Some methods over the tasks of a protocol; a novel classifier is fitted and asked once for all of them."""
         paired = protocol == "paired"
         novel = 1 if paired else CLASSES.get(self.recipe.data, (9, 3))[1]
         queries = tasks * (2 * self.base_classes if paired else self.val)
         seconds = (tasks * self._fit_work(shots * novel) + queries * (self._query_work + self._head_work)) / self.speed
-        seconds += methods * queries * PIXEL_SECONDS * self.scale
+        seconds += queries * sum(self._adaptation_work(name, shots * novel, novel) for name in methods) / self.speed
+        seconds += len(methods) * queries * PIXEL_SECONDS * self.scale
         kept = self.val * self._maps_gb((*self.recipe.base.levels, "bottleneck"))
         return Cost(seconds, PROGRAM_GB + kept + 64 * self.scale * 0.01, 0.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
 from operator import add
@@ -36,11 +36,13 @@ def evaluate_stage(
     tasks: int = 1000,
     seed: int = 0,
     supports_from: str = "val",
+    write: Callable[[Record], None] = lambda record: None,
 ) -> list[Record]:
     """Examine methods on the same tasks; one record each, the same whether one process works or several.
 
     Args:
         supports_from: split of the support images, ``val`` or (in the joint protocol) ``train``.
+        write: is given each record in the first process; if that fails, the same call finds all results still there.
     """
     if supports_from not in ("val", "train"):
         raise unknown("split", supports_from, ("val", "train"))
@@ -60,16 +62,20 @@ def evaluate_stage(
     recipe: dict[str, Any] = {"size": experiment.size, **experiment.special}
     if supports_from != "val":
         recipe["supports"] = supports_from
+    if experiment.own:
+        recipe["files"] = experiment.val_set.fingerprint
     if not blind:
         recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
     data = [experiment.val_set.fingerprint, (supports or source).dataset.fingerprint]
-    about: dict[str, Any] = {"data": data, "fold": fold_name(experiment), "recipe": recipe, "methods": list(names)}
+    settings = {method.name: _settings_of(experiment, method, shots) for method in methods}
+    about: dict[str, Any] = {"data": data, "fold": fold_name(experiment), "recipe": recipe, "methods": settings}
     about |= {"trained": _checksums(experiment, methods, shots, blind), "share": [workers.rank, workers.world]}
     about |= {"device": experiment.device.type, "protocol": protocol, "shots": shots, "seed": seed}
-    parts = workers.gather(examine(methods, source, share, supports, kept_results(about)))
+    kept = kept_results(about)
+    parts = workers.gather(examine(methods, source, share, supports, kept))
     results = {name: reduce(add, (part[name] for part in parts)) for name in parts[0]}
     total = time.perf_counter() - start
-    return [
+    records = [
         make_record(
             experiment,
             results[method.name],
@@ -81,11 +87,16 @@ def evaluate_stage(
             method=method.name,
             protocol=protocol,
             seed=seed,
-            recipe=recipe | _training_of(experiment, method, shots),
+            recipe=recipe | settings[method.name],
             seconds={"prepare": prepared, "all methods": total},
         )
         for method in methods
     ]
+    for record in records if workers.rank == 0 else ():
+        write(record)
+    workers.wait()  # until the first process has written them
+    kept.remove()
+    return records
 
 
 def make_record(
@@ -151,22 +162,23 @@ def base_record(experiment: Experiment, iou: Mapping[str, float]) -> Record:
     )
 
 
-def record_path(folder: Path, record: Record, tag: str = "") -> Path:
+def record_path(
+    out: Path, experiment: Experiment, method: str, shots: int, protocol: str, seed: int, supports: str = "val"
+) -> Path:
     """Where a record goes below a folder of results.
 
     Args:
-        tag: of the experiment.
+        supports: split of the support images.
     """
-    name = f"{record.method}-{record.shots}shot-{record.protocol}-seed{record.seed}.json"
-    system = f"{record.data}-{record.encoder}"
-    fold = f"fold{record.fold}" + ("-contiguous" if record.recipe.get("contiguous") else "")
-    return folder / (f"{system}-{tag}" if tag else system) / fold / name
+    fold = f"fold{fold_name(experiment)}" + ("-contiguous" if experiment.contiguous else "")
+    words = [method, f"{shots}shot", protocol, *([f"{supports}-supports"] if supports != "val" else []), f"seed{seed}"]
+    return out / experiment.folder.parent.name / fold / f"{'-'.join(words)}.json"
 
 
-def _training_of(experiment: Experiment, method: Method, shots: int) -> dict[str, Any]:
-    """How a trained method was trained, from its checkpoint."""
+def _settings_of(experiment: Experiment, method: Method, shots: int) -> dict[str, Any]:
+    """How a method was made: its options, or from its checkpoint how it was trained, which has them too."""
     if method.module is None:
-        return {}
+        return method.settings
     about = read_json(experiment.method_folder(method.name, shots) / "method.json")
     return {"training": about["training"]}
 

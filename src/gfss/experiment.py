@@ -24,13 +24,15 @@ from gfss.devices import CPU
 from gfss.errors import GfssError
 from gfss.methods import BLIND, Context, build_method, training_shots
 from gfss.methods.base import Method
+from gfss.methods.diam import Diam, DiamOptions
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrator import Calibrator
-from gfss.models.calibrator_options import CalibratorOptions
+from gfss.models.calibrator_options import PRESETS, CalibratorOptions
 from gfss.models.encoders import build_encoder, usual_stride
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelOptions
+from gfss.requirements import find_weights, missing_weights
 from gfss.training.bank import Bank, build_bank
 from gfss.training.base_files import load_base
 from gfss.training.blind import BlindStore
@@ -38,6 +40,7 @@ from gfss.training.checkpoint import has_checkpoint
 from gfss.training.source import EpisodeSource, FeatureStore
 from gfss.training.trained import load_method
 
+PUBLIC = ("scenes", "pascal", "coco")
 SCENES_SIZE, PHOTO_SIZE = 113, 417
 
 
@@ -51,6 +54,10 @@ def special_settings(encoder: str, output_stride: int | None, contiguous: bool) 
     if output_stride not in (None, usual_stride(encoder)):
         special["output_stride"] = output_stride
     return special
+
+
+def _usual_size(data: str) -> int:
+    return SCENES_SIZE if data == "scenes" else PHOTO_SIZE
 
 
 @dataclass
@@ -71,7 +78,8 @@ class Experiment:
         novel_options: how novel classifiers are fitted.
         calibrators: method name -> calibrator, for further methods on NSF (or on NAME, as ``NAME+T``) and in place of
             the usual ones.
-        published: DENet and PFENet in their published width.
+        diams: method name -> DIaM with other options.
+        published: DENet and PFENet in their published width, DIaM with its published weights.
         trained_shots: one trained part for any number of shots, trained on so many supports; one for each number if 0.
         tag: word in the folder's name, which keeps apart what is trained in another way.
         runs: folder below which trained parts lie.
@@ -90,6 +98,7 @@ class Experiment:
     levels: tuple[str, ...] = ("layer2", "layer3", "layer4")
     novel_options: NovelOptions = field(default_factory=NovelOptions)
     calibrators: dict[str, CalibratorOptions] = field(default_factory=dict)
+    diams: dict[str, DiamOptions] = field(default_factory=dict)
     published: bool = False
     trained_shots: int = 0
     tag: str = ""
@@ -98,12 +107,18 @@ class Experiment:
 
     def __post_init__(self) -> None:
         self.encoder = self.encoder or ("tiny" if self.data == "scenes" else "lite0")
-        self.size = self.size or (SCENES_SIZE if self.data == "scenes" else PHOTO_SIZE)
+        self.weights = find_weights(self.encoder, self.weights)
+        self.size = self.size or _usual_size(self.data)
 
     @property
     def name(self) -> str:
         """Name of the data set in records and folders."""
-        return self.data if self.data in ("scenes", "pascal", "coco") else Path(self.data).name
+        return self.data if self.data in PUBLIC else Path(self.data).resolve().name
+
+    @property
+    def own(self) -> bool:
+        """Whether the data set is one of the user's own: another one may have the same name."""
+        return self.data not in PUBLIC
 
     @property
     def folder(self) -> Path:
@@ -117,6 +132,15 @@ class Experiment:
     def special(self) -> dict[str, Any]:
         """What is not as usual about this experiment's features and folds, for its records."""
         return special_settings(self.encoder, self.output_stride, self.contiguous)
+
+    @property
+    def _in_words(self) -> str:
+        """Options of a command that is about this experiment."""
+        words = [f"--data {self.data}", f"--novel {','.join(self.novel)}" if self.novel else f"--fold {self.fold}"]
+        words += [f"--encoder {self.encoder}", f"--runs {self.runs}"]
+        words += [f"--size {self.size}"] if self.size != _usual_size(self.data) else []
+        words += [f"--output-stride {self.output_stride}"] if "output_stride" in self.special else []
+        return " ".join([*words, *(["--contiguous"] if self.contiguous else [])])
 
     @cached_property
     def train_set(self) -> Dataset:
@@ -141,6 +165,8 @@ class Experiment:
 
     def fresh_encoder(self) -> Encoder:
         """Another copy of the encoder as it is before stage 1."""
+        if sentence := missing_weights(self.encoder, self.weights):
+            raise GfssError(sentence)
         return build_encoder(self.encoder, self.weights, self.output_stride).to(self.device)
 
     @property
@@ -152,10 +178,8 @@ class Experiment:
         """The trained base model."""
         expected = tuple(self.val_set.classes[c - 1] for c in self.classes.base)
         if not has_checkpoint(self.base_folder, "base"):
-            which = f"--novel {','.join(self.novel)}" if self.novel else f"--fold {self.fold}"
             raise GfssError(
-                f"there is no base model in {self.base_folder}; train it first: "
-                f"gfss train base --data {self.data} {which} --encoder {self.encoder} --runs {self.runs}"
+                f"there is no base model in {self.base_folder}; train it first: gfss train base {self._in_words}"
             )
         model = load_base(self.base_folder, weights=self.weights)
         if self.output_stride not in (None, model.card.output_stride):
@@ -238,7 +262,7 @@ class Experiment:
             if not has_checkpoint(folder, "method"):
                 raise GfssError(
                     f"method '{name}' is not trained for {shots_in_words(shots)}: no checkpoint in {folder}; train it "
-                    f"first: gfss train method --method {name} --shots {shots} --data {self.data} --fold {self.fold}"
+                    f"first: gfss train method --method {name} --shots {shots} {self._in_words}"
                 )
             load_method(folder, method, self.model.card)
         if method.module is not None:
@@ -246,10 +270,11 @@ class Experiment:
         return method
 
     def _untrained(self, name: str) -> Method:
-        """A method by name, with the experiment's own calibrator if there is one of that name."""
-        options = self.calibrators.get(name)
-        if options is None:
+        """A method by name, with the experiment's own options if there are some for that name."""
+        if name in self.diams:
+            return Diam(self.diams[name], name)
+        inner, options = name.removesuffix("+T"), self.calibrators.get(name)
+        if options is None and inner == name:
             return build_method(name, self.context)
-        inner = name.removesuffix("+T")
-        on = build_method(inner, self.context) if inner != name else NormalisedScoreFusion(self.context.fitter)
-        return Calibrated(on, Calibrator(options, self.context.map_size), name)
+        on = self._untrained(inner) if inner != name else NormalisedScoreFusion(self.context.fitter)
+        return Calibrated(on, Calibrator(options or PRESETS["default"], self.context.map_size), name)

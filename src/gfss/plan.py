@@ -16,6 +16,7 @@ from gfss.errors import GfssError
 from gfss.estimate import Cost, Estimate
 from gfss.evaluation.protocols import ProtocolName
 from gfss.evaluation.records import Record, read_record
+from gfss.examination import record_path
 from gfss.experiment import Experiment
 from gfss.files import read_json
 from gfss.methods import training_shots
@@ -32,7 +33,7 @@ class Step:
     """One thing to do.
 
     Attributes:
-        kind: ``base`` (stage 1), ``train`` (stage 2) or ``evaluate``.
+        kind: ``base`` (stage 1), ``measure`` (a base model without a record), ``train`` (stage 2) or ``evaluate``.
         fold: number of the fold.
         methods: methods that the step is about; of an evaluation, those without a record.
         shots: labelled images per novel class; 0 for the base model.
@@ -43,7 +44,7 @@ class Step:
         cost: estimate; nothing for what needs not be done.
     """
 
-    kind: Literal["base", "train", "evaluate"]
+    kind: Literal["base", "measure", "train", "evaluate"]
     fold: int
     methods: tuple[str, ...]
     shots: int
@@ -59,6 +60,8 @@ class Step:
         place = f"fold {self.fold}"
         if self.kind == "base":
             return f"{place}: train the base model"
+        if self.kind == "measure":
+            return f"{place}: measure the base model on val"
         shots = shots_in_words(self.shots)
         if self.kind == "train":
             return f"{place}, {shots}: train {self.methods[0]}"
@@ -93,11 +96,7 @@ class Plan:
 
     def record_path(self, fold: int, method: str, shots: int, protocol: str, seed: int) -> Path:
         """Where one record goes."""
-        experiment = self.experiment(fold)
-        place = ",".join(self.recipe.novel_classes) or str(fold)
-        place += "-contiguous" if self.recipe.contiguous else ""
-        name = f"{method}-{shots}shot-{protocol}-seed{seed}.json"
-        return self.out / experiment.folder.parent.name / f"fold{place}" / name
+        return record_path(self.out, self.experiment(fold), method, shots, protocol, seed)
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -129,6 +128,9 @@ class Plan:
             _refuse_other_base(experiment, recipe)
         cost = estimate.base(first=fold == recipe.folds[0]) if state == "todo" else Cost(0, 0, 0)
         yield Step("base", fold, (), 0, "paired", 0, recipe.seed, state, cost)
+        recorded = self.record_path(fold, "base", 0, "joint", recipe.seed).exists()
+        if self.records and base_done and open_methods and not recorded:
+            yield Step("measure", fold, (), 0, "joint", 1, recipe.seed, "todo", estimate.measuring())
         planned: set[tuple[str, int]] = set()
         counted: set[int] = set()  # parts of held-out base models that a step is planned for
         for shots in recipe.shots:
@@ -154,7 +156,7 @@ class Plan:
         if done:
             wanted = self.recipe.settings(name, shots)["training"]
             about = read_json(folder / "method.json")
-            _refuse_difference(folder, about.get("training", {}), wanted, complete=True)
+            _refuse_difference(folder, _dated(about.get("training", {})), wanted, complete=True)
             stood_on = about.get("base", {}).get("training", {})
             _refuse_difference(folder, stood_on, _base_settings(self.recipe), what="on a base model with")
             fitted, novel = about.get("training", {}).get("novel", {}), self.recipe.settings(name, shots)["novel"]
@@ -177,29 +179,30 @@ class Plan:
 
     def _evaluation(self, fold: int, shots: int, protocol: ProtocolName, seed: int, estimate: Estimate) -> Step:
         recipe, tasks = self.recipe, self.recipe.protocols[protocol]
-        left = tuple(
-            name
-            for name in recipe.methods
-            if not self._has_record(self.record_path(fold, name, shots, protocol, seed), name, shots, tasks)
-        )
-        cost = estimate.evaluation(len(left), shots, protocol, tasks) if left else Cost(0, 0, 0)
+        left = tuple(name for name in recipe.methods if not self._has_record(fold, name, shots, protocol, seed))
+        cost = estimate.evaluation(left, shots, protocol, tasks) if left else Cost(0, 0, 0)
         return Step(
             "evaluate", fold, left or recipe.methods, shots, protocol, tasks, seed, _state(not left, True), cost
         )
 
-    def _has_record(self, path: Path, method: str, shots: int, tasks: int) -> bool:
+    def _has_record(self, fold: int, method: str, shots: int, protocol: ProtocolName, seed: int) -> bool:
         """Whether a record is there that this recipe would write again, or one of more tasks.
 
-        One of other settings is outdated; one of more tasks is worth more and stays.
+        One of other settings, or of own data that have changed, is outdated; one of more tasks is worth more and stays.
         """
+        path = self.record_path(fold, method, shots, protocol, seed)
         if not path.exists():
             return False
         record: Record = read_record(path)
+        experiment = self.experiment(fold)
+        if experiment.own and record.recipe.get("files") not in (None, experiment.val_set.fingerprint):
+            return False
         wanted = self.recipe.settings(method, shots)
-        made = differences(record.recipe.get("training", {}), wanted.pop("training", {}), complete=True)
+        parts = [(record.recipe.get(part, {}), wanted.pop(part, {})) for part in ("training", "diam")]
+        made = [words for found, asked in parts for words in differences(_dated(found), asked, complete=True)]
         special = {key: record.recipe[key] for key in ("output_stride", "contiguous") if key in record.recipe}
         same = special == self.recipe.special and not made and not differences(record.recipe, wanted)
-        return record.tasks >= tasks and same
+        return record.tasks >= self.recipe.protocols[protocol] and same
 
 
 def differences(
@@ -220,6 +223,11 @@ def differences(
     return sorted(words)
 
 
+def _dated(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as they would be written down now."""
+    return {"published": False, **settings}
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
@@ -234,6 +242,11 @@ def _refuse_other_base(experiment: Experiment, recipe: Recipe) -> None:
     wanted = {**_base_settings(recipe), **{key: value for key, value in shape.items() if value}}
     found = {**card.get("training", {}), "size": card.get("size"), "output_stride": card.get("output_stride")}
     _refuse_difference(experiment.base_folder, found, wanted)
+    if experiment.own and card.get("files", "") not in ("", experiment.train_set.fingerprint):
+        raise GfssError(
+            f"{experiment.base_folder} was trained on other images or masks than those now in {experiment.data}; keep "
+            "them apart with --set tag=WORD, or move the folder away"
+        )
 
 
 def _base_settings(recipe: Recipe) -> dict[str, Any]:

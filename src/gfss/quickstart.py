@@ -54,10 +54,11 @@ def _evaluated(experiment: Experiment, folder: Path, shots: int, tasks: int) -> 
     if {r.method for r in done} >= set(METHODS):
         return [next(r for r in done if r.method == name) for name in METHODS]
     console.print(f"evaluation: {tasks} tasks at {shots_in_words(shots)}", highlight=False)
-    records = evaluate_stage(experiment, METHODS, shots, "paired", tasks)
-    for record in records:
-        write_record(record_path(folder, record), record)
-    return records
+
+    def write(record: Record) -> None:
+        write_record(record_path(folder, experiment, record.method, shots, "paired", record.seed), record)
+
+    return evaluate_stage(experiment, METHODS, shots, "paired", tasks, write=write)
 
 
 def _report(experiment: Experiment, records: list[Record]) -> Page:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gfss.errors import GfssError, unknown
-from gfss.methods import TRAINED, UNTRAINED, needed_levels
+from gfss.experiment import PUBLIC
+from gfss.methods import LEARNED, TRAINED, UNTRAINED, needed_levels
 from gfss.models.encoders import HUGGING_FACE, NAMES
 from gfss.recipe_options import CALIBRATOR_SUFFIX
 
@@ -13,13 +14,12 @@ if TYPE_CHECKING:
     from gfss.recipes import Recipe
 
 HEAD_MAPS = ("pooled", "bottleneck")  # maps that the base model's head adds to the encoder's levels
-PUBLIC = ("scenes", "pascal", "coco")
 LISTS = ("folds", "shots", "methods", "seeds")
 
 
 def refuse_unknown_names(recipe: Recipe, name: str) -> None:
     """Methods, encoders and maps must exist; ``name`` is the recipe's, for the message."""
-    own = [method for method in recipe.calibrators if not method.endswith(CALIBRATOR_SUFFIX)]
+    own = [method for method in (*recipe.calibrators, *recipe.diams) if not method.endswith(CALIBRATOR_SUFFIX)]
     known = [*UNTRAINED, *TRAINED, *own]
     for method in (*recipe.methods, *recipe.per_method, *recipe.calibrators):
         if method.removesuffix(CALIBRATOR_SUFFIX) not in known:
@@ -65,13 +65,20 @@ def _data_checks(recipe: Recipe) -> dict[str, bool]:
 
 
 def _model_checks(recipe: Recipe) -> dict[str, bool]:
-    unused = [name for name in dict.fromkeys((*recipe.calibrators, *recipe.per_method)) if name not in recipe.methods]
+    stages = dict.fromkeys((*recipe.calibrators, *recipe.per_method))
+    unused = [name for name in stages if name not in recipe.methods]
+    examined = [method.removesuffix(CALIBRATOR_SUFFIX) for method in recipe.methods]
+    unused += [name for name in recipe.diams if name not in examined]
+    taken = [name for name in recipe.calibrators if name in UNTRAINED or name in LEARNED]
+    others = {*UNTRAINED, *TRAINED, *recipe.calibrators} - {"diam"}
+    taken += [name for name in recipe.diams if name in others or name.endswith(CALIBRATOR_SUFFIX)]
     untrained = [method for method in recipe.per_method if not recipe.is_trained(method)]
     fixed = recipe.output_stride is not None and recipe.encoder.startswith(HUGGING_FACE)
     both = recipe.base.train_encoder and bool(recipe.base.frozen_until)
     return {
         f"the output stride of {recipe.encoder} is fixed; leave 'output_stride' out": fixed,
         "'base.train_encoder' trains the whole encoder, so 'base.frozen_until' contradicts it": both,
+        f"'{', '.join(taken)}' is another method already; take a new name for its settings": bool(taken),
         f"'{', '.join(unused)}' has settings but is not among 'methods'": bool(unused),
         f"'per_method.{', '.join(untrained)}' is a method without training": bool(untrained),
     }

@@ -1,11 +1,19 @@
-"""Where recipes lie, and finding one by its name."""
+"""Recipes as files: finding one by its name, reading it with changes, checking it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
 
 import gfss
-from gfss.errors import unknown
+from gfss.errors import GfssError, unknown
+from gfss.recipe_checks import refuse_contradictions, refuse_unknown_names
+from gfss.recipe_options import CALIBRATOR_SUFFIX, first_mistake, table
+from gfss.recipes import Recipe
 
 SUFFIX = ".yaml"
 
@@ -33,3 +41,69 @@ def find_recipe(name: str) -> Path:
     if found is None:
         raise unknown("recipe", name, recipe_names())
     return found
+
+
+def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe file, with changes as ``key=value``; keys with dots lead into nested options."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GfssError(f"cannot read the recipe {path}: {(error.strerror or '').lower()}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise GfssError(f"{path} is not valid YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise GfssError(f"{path} holds no recipe; it should be a table of keys such as data, encoder and methods")
+    for change in changes:
+        content = with_change(content, change)
+        if change.partition("=")[0].strip() == "methods":
+            content = _about_its_methods(content)
+    return make_recipe(content, str(path))
+
+
+def _about_its_methods(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe's content without what it says of methods that are not among its own."""
+    methods = content["methods"]
+    names = [methods] if isinstance(methods, str) else [str(name) for name in methods or ()]
+    names += [name.removesuffix(CALIBRATOR_SUFFIX) for name in names]
+    of_methods = [key for key in ("calibrators", "per_method", "diams") if isinstance(content.get(key), Mapping)]
+    return {**content, **{key: {n: v for n, v in content[key].items() if n in names} for key in of_methods}}
+
+
+def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
+    """Check a recipe; the first thing that is wrong is said in one sentence."""
+    for key in content:
+        if key not in Recipe.model_fields:
+            raise unknown(f"key in {name}", key, Recipe.model_fields)
+    try:
+        recipe = Recipe.model_validate(dict(content))
+    except ValidationError as error:
+        raise GfssError(f"{name}: {first_mistake(error)}") from None
+    refuse_unknown_names(recipe, name)
+    refuse_contradictions(recipe, name)
+    return recipe
+
+
+def with_change(content: Mapping[str, Any], change: str) -> dict[str, Any]:
+    """A recipe's content with one ``key=value`` applied.
+
+    >>> with_change({"base": "paper"}, "base.epochs=2")
+    {'base': {'preset': 'paper', 'epochs': 2}}
+    """
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise GfssError(f"'{change}' is not a change of a recipe; write it as key=value, for instance base.epochs=2")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise GfssError(f"the value of '{change}' is not readable; write a number, a word or a list [0, 1]") from None
+    return _placed(content, key.strip().split("."), value)
+
+
+def _placed(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = keys
+    if not rest:
+        return {**content, first: value}
+    inside = content.get(first, {})
+    if isinstance(inside, str):
+        inside = {"preset": inside}
+    return {**content, first: _placed(table(first, inside), rest, value)}

@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gfss.errors import GfssError, unknown
+from gfss.methods import diam
+from gfss.methods.diam import DiamOptions
 from gfss.models import novel
 from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.novel import NovelOptions
 from gfss.training.base import BaseOptions
 from gfss.training.episodic_options import EpisodicOptions
 
-Options = TypeVar("Options", BaseOptions, NovelOptions, EpisodicOptions, CalibratorOptions)
+Options = TypeVar("Options", BaseOptions, NovelOptions, EpisodicOptions, CalibratorOptions, DiamOptions)
 
 CALIBRATOR_SUFFIX = "+T"  # NAME+T is method NAME with a calibrator on its scores
 
@@ -25,11 +27,17 @@ NOVEL_PRESETS = {
     "paper": novel.PAPER,
 }
 
+DIAM_PRESETS = {"chosen": DiamOptions(), "published": diam.PUBLISHED}
 
-def options_from(place: str, given: Any, presets: Mapping[str, Options]) -> Options:
-    """Options from the name of a preset, or from a table with changes of one (of the first, if it names none)."""
+
+def options_from(place: str, given: Any, presets: Mapping[str, Options], usual: str = "") -> Options:
+    """Options from the name of a preset, or from a table with changes of one.
+
+    Args:
+        usual: preset that is changed if none is named; the first if left out.
+    """
     changes = {"preset": given} if isinstance(given, str) else dict(table(place, given))
-    name = changes.pop("preset", next(iter(presets)))
+    name = changes.pop("preset", usual or next(iter(presets)))
     if name not in presets:
         raise unknown(f"preset of '{place}'", name, presets)
     known = [field.name for field in fields(presets[name])]

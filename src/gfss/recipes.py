@@ -6,44 +6,42 @@ name of a preset (``base: paper``) or a preset with changes (``base: {preset: pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     NonNegativeInt,
     PositiveInt,
-    ValidationError,
     ValidationInfo,
     field_validator,
 )
 
 from gfss.devices import CPU
-from gfss.errors import GfssError, unknown
 from gfss.evaluation.protocols import ProtocolName
 from gfss.experiment import Experiment, special_settings
 from gfss.methods import CALIBRATED, TRAINED, training_shots
+from gfss.methods.diam import DiamOptions
 from gfss.models.calibrator_options import PRESETS as CALIBRATOR_PRESETS
 from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.novel import NovelOptions
-from gfss.recipe_checks import refuse_contradictions, refuse_unknown_names
 from gfss.recipe_options import (
     CALIBRATOR_SUFFIX,
+    DIAM_PRESETS,
     NOVEL_PRESETS,
     episodic_from,
-    first_mistake,
     options_from,
     table,
 )
 from gfss.stages import BASE_RECIPES, EPISODIC_RECIPES
 from gfss.training.base import BaseOptions
 from gfss.training.episodic_options import CALIBRATOR_ONLY, EpisodicOptions
+
+WITH_PUBLISHED_WIDTH = ("denet", "pfenet", "pfenet-per-class")
 
 
 class Recipe(BaseModel):
@@ -66,7 +64,8 @@ class Recipe(BaseModel):
         episodic: options of stage 2.
         per_method: changes of ``episodic`` for single methods.
         calibrators: method name -> its calibrator; new names are calibrators on NSF, ``NAME+T`` on another method.
-        published: DENet and PFENet in their published width instead of one for CPUs.
+        published: DENet and PFENet in their published width instead of one for CPUs, DIaM with its published weights.
+        diams: method name -> DIaM with other options; new names are further methods.
         methods: what is examined; those that are trained are trained first.
         protocols: protocol -> number of tasks (support draws of ``joint``).
         seeds: of the tasks; one record each.
@@ -92,6 +91,7 @@ class Recipe(BaseModel):
     per_method: dict[str, EpisodicOptions] = {}
     calibrators: dict[str, CalibratorOptions] = {}
     published: bool = False
+    diams: dict[str, DiamOptions] = {}
     methods: tuple[str, ...] = Field(min_length=1)
     protocols: dict[ProtocolName, PositiveInt] = Field(default={"paired": 1000}, min_length=1)
     seeds: tuple[NonNegativeInt, ...] = Field(default=(0,), min_length=1)
@@ -131,8 +131,17 @@ class Recipe(BaseModel):
     @classmethod
     def _calibrators(cls, value: Any) -> dict[str, CalibratorOptions]:
         return {
-            name: options_from(f"calibrators.{name}", given, CALIBRATOR_PRESETS)
+            name: options_from(f"calibrators.{name}", given, CALIBRATOR_PRESETS, CALIBRATED.get(name, ""))
             for name, given in table("calibrators", value).items()
+        }
+
+    @field_validator("diams", mode="before")
+    @classmethod
+    def _diams(cls, value: Any, info: ValidationInfo) -> dict[str, DiamOptions]:
+        usual = _usual_diam(info.data.get("published", False))
+        return {
+            name: options_from(f"diams.{name}", given, DIAM_PRESETS, usual)
+            for name, given in table("diams", value).items()
         }
 
     def calibrator(self, method: str) -> CalibratorOptions | None:
@@ -142,6 +151,11 @@ class Recipe(BaseModel):
         if method in CALIBRATED:
             return CALIBRATOR_PRESETS[CALIBRATED[method]]
         return CALIBRATOR_PRESETS["default"] if method.endswith(CALIBRATOR_SUFFIX) else None
+
+    def diam(self, method: str) -> DiamOptions | None:
+        """Options of a DIaM, None for other methods."""
+        usual = {"diam": DIAM_PRESETS[_usual_diam(self.published)]}
+        return (usual | self.diams).get(method)
 
     def is_trained(self, method: str) -> bool:
         """Whether a method needs stage 2."""
@@ -174,8 +188,17 @@ class Recipe(BaseModel):
                 training["calibrator"] = asdict(options)
             else:
                 training = {key: value for key, value in training.items() if key not in CALIBRATOR_ONLY}
-            settings["training"] = training
+            settings["training"] = training | self._method_settings(method)
+        else:
+            settings |= self._method_settings(method)
         return settings
+
+    def _method_settings(self, method: str) -> dict[str, Any]:
+        """As :attr:`gfss.methods.base.Method.settings` of the method."""
+        name = method.removesuffix(CALIBRATOR_SUFFIX)
+        if options := self.diam(name):
+            return {"diam": asdict(options)}
+        return {"published": self.published} if name in WITH_PUBLISHED_WIDTH else {}
 
     def experiment(
         self,
@@ -199,6 +222,7 @@ class Recipe(BaseModel):
             levels=self.levels,
             novel_options=self.novel,
             calibrators=self.calibrators,
+            diams=self.diams,
             published=self.published,
             tag=self.tag,
             runs=runs,
@@ -206,56 +230,6 @@ class Recipe(BaseModel):
         )
 
 
-def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
-    """A recipe file, with changes as ``key=value``; keys with dots lead into nested options."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise GfssError(f"cannot read the recipe {path}: {(error.strerror or '').lower()}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise GfssError(f"{path} is not valid YAML ({' '.join(str(error).split())})") from None
-    if not isinstance(content, dict):
-        raise GfssError(f"{path} holds no recipe; it should be a table of keys such as data, encoder and methods")
-    for change in changes:
-        content = with_change(content, change)
-    return make_recipe(content, str(path))
-
-
-def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
-    """Check a recipe; the first thing that is wrong is said in one sentence."""
-    for key in content:
-        if key not in Recipe.model_fields:
-            raise unknown(f"key in {name}", key, Recipe.model_fields)
-    try:
-        recipe = Recipe.model_validate(dict(content))
-    except ValidationError as error:
-        raise GfssError(f"{name}: {first_mistake(error)}") from None
-    refuse_unknown_names(recipe, name)
-    refuse_contradictions(recipe, name)
-    return recipe
-
-
-def with_change(content: Mapping[str, Any], change: str) -> dict[str, Any]:
-    """A recipe's content with one ``key=value`` applied.
-
-    >>> with_change({"base": "paper"}, "base.epochs=2")
-    {'base': {'preset': 'paper', 'epochs': 2}}
-    """
-    key, equals, text = change.partition("=")
-    if not equals or not key.strip():
-        raise GfssError(f"'{change}' is not a change of a recipe; write it as key=value, for instance base.epochs=2")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise GfssError(f"the value of '{change}' is not readable; write a number, a word or a list [0, 1]") from None
-    return _placed(content, key.strip().split("."), value)
-
-
-def _placed(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    first, *rest = keys
-    if not rest:
-        return {**content, first: value}
-    inside = content.get(first, {})
-    if isinstance(inside, str):
-        inside = {"preset": inside}
-    return {**content, first: _placed(table(first, inside), rest, value)}
+def _usual_diam(published: bool) -> str:
+    """Name of the preset that DIaM has if nothing else is said."""
+    return "published" if published else "chosen"

@@ -34,6 +34,7 @@ def find_weights(encoder: str, given: Path | None = None) -> Path | None:
     if given is not None or not folder or not encoder.startswith("resnet"):
         return given
     found = sorted(p for p in Path(folder).glob(f"{encoder}*") if p.suffix in (".safetensors", ".pth", ".pt"))
+    found.sort(key=lambda p: p.stem != encoder)  # rather resnet50.pth than resnet50-msra.pth
     return found[0] if found else None
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from gfss import devices
 from gfss.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
-from gfss.evaluation.records import peak_memory_mb, versions, write_record
+from gfss.evaluation.records import Record, peak_memory_mb, versions, write_record
 from gfss.examination import base_record, evaluate_stage
 from gfss.experiment import Experiment
 from gfss.plan import Plan, Step
 from gfss.requirements import missing
-from gfss.stages import train_base_stage, train_method_stage
+from gfss.stages import measure_base, train_base_stage, train_method_stage
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.parallel import is_first
 
@@ -40,19 +40,24 @@ def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> int
 
 
 def _do(plan: Plan, step: Step, experiment: Experiment) -> None:
-    if step.kind == "base":
-        iou = train_base_stage(experiment, seed=step.seed, resume=True, options=plan.recipe.base)
+    if step.kind in ("base", "measure"):
+        if step.kind == "base":
+            iou = train_base_stage(experiment, seed=step.seed, resume=True, options=plan.recipe.base)
+        else:
+            iou = measure_base(experiment)
         if is_first():
             write_record(plan.record_path(step.fold, "base", 0, "joint", step.seed), base_record(experiment, iou))
         _wait_for_others()
     elif step.kind == "train":
         _train(plan, step, experiment)
     else:
-        for record in evaluate_stage(experiment, step.methods, step.shots, step.protocol, step.tasks, step.seed):
-            if is_first():
-                path = plan.record_path(step.fold, record.method, step.shots, step.protocol, step.seed)
-                write_record(path, record)
-        _wait_for_others()
+
+        def write(record: Record) -> None:
+            path = plan.record_path(step.fold, record.method, step.shots, step.protocol, step.seed)
+            write_record(path, record)
+
+        what = (experiment, step.methods, step.shots, step.protocol, step.tasks, step.seed)
+        evaluate_stage(*what, write=write)
 
 
 def _train(plan: Plan, step: Step, experiment: Experiment) -> None:

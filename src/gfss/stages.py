@@ -81,6 +81,11 @@ def train_base_stage(
         workers=workers,
     )
     workers.wait()  # the first process writes the model that all read now
+    return measure_base(experiment)
+
+
+def measure_base(experiment: Experiment) -> dict[str, float]:
+    """IoU of the trained base model on val in percent, ``base`` first."""
     return base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
 
 
@@ -168,7 +173,7 @@ def train_method_stage(
             training |= {"calibrator": asdict(method.calibrator.options), "novel": asdict(experiment.novel_options)}
         else:
             training = {name: value for name, value in training.items() if name not in CALIBRATOR_ONLY}
-        save_method(folder, method, experiment.model.card, training)
+        save_method(folder, method, experiment.model.card, training | method.settings)
         finish(folder)
     return sum(losses[-50:]) / max(1, len(losses[-50:]))
 
@@ -181,6 +186,8 @@ def episodes_key(experiment: Experiment, inner: Method, source: Source) -> str:
         key += experiment.device.type
     if inner.module is not None:
         key += _weights_hash(inner.module)
+    elif inner.settings:
+        key += json.dumps(inner.settings)
     if isinstance(source, HeldOutSources):
         rows = (one.store.rows().cpu().numpy() for one in source.sources)
         key += "".join(hashlib.sha256(each.tobytes()).hexdigest() for each in rows)

@@ -137,9 +137,9 @@ class Tuning:
         about |= {"novel": asdict(experiment.novel_options)}
         for method in methods:
             settings = self.recipe.settings(method.name, self.shots)
-            of_method = {}
-            if "training" in settings:
-                of_method = {"training": settings["training"] | {"held_out": _groups(self.recipe)}}
+            of_method = {key: settings[key] for key in ("training", "diam") if key in settings}
+            if "training" in of_method:
+                of_method["training"] |= {"held_out": _groups(self.recipe)}
             yield make_record(
                 experiment,
                 results[method.name],
@@ -154,11 +154,10 @@ class Tuning:
                 recipe=about | of_method,
             )
 
-    def record_path(self, out: Path, record: Record) -> Path:
+    def record_path(self, out: Path, method: str, seed: int) -> Path:
         """Where a record goes below a folder."""
         place = f"{self.experiment.folder.name}-part{self.part}of{_groups(self.recipe)}"
-        name = f"{record.method}-{record.shots}shot-seed{record.seed}.json"
-        return out / self.experiment.folder.parent.name / place / name
+        return out / self.experiment.folder.parent.name / place / f"{method}-{self.shots}shot-seed{seed}.json"
 
 
 def _groups(recipe: Recipe) -> int:

@@ -29,7 +29,7 @@ def source(tmp_path_factory: pytest.TempPathFactory):
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory: pytest.TempPathFactory):
     from gfss.plan import Plan
-    from gfss.recipes import make_recipe
+    from gfss.recipe_files import make_recipe
     from gfss.runner import run_plan
 
     folder = tmp_path_factory.mktemp("figure models")

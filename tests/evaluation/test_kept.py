@@ -100,12 +100,28 @@ def test_a_torn_file_counts_as_none(source: EpisodeSource, kept: Kept, content: 
     assert method.learned == TASKS
 
 
-def test_nothing_is_left_of_a_complete_evaluation(source: EpisodeSource, kept: Kept) -> None:
-    run(fusion(source), source, kept)
-    assert not kept.path.exists()
+def test_a_complete_evaluation_is_kept_until_its_records_are_written(source: EpisodeSource, kept: Kept) -> None:
+    first = run(fusion(source), source, kept)
     again = Pulled(fusion(source), at=0)
+    assert figures(run(again, source, kept)) == figures(first)
+    assert again.learned == 0
+    kept.remove()
+    assert not kept.path.exists()
     run(again, source, kept)
     assert again.learned == TASKS
+
+
+def test_a_look_at_fewer_tasks_does_not_lose_those_of_an_interrupted_evaluation(
+    source: EpisodeSource, kept: Kept
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(Pulled(fusion(source), at=4), source, kept)
+    look = Kept(kept.path)
+    run(fusion(source), source, look, tasks=2)
+    look.remove()
+    second = Pulled(fusion(source), at=0)
+    run(second, source, kept)
+    assert second.learned == TASKS - 3
 
 
 def test_unfinished_results_are_written_once_a_minute(

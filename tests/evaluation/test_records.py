@@ -15,6 +15,7 @@ from gfss.evaluation.records import (
     find_records,
     peak_memory_mb,
     read_record,
+    refuse_fewer_tasks,
     same_result,
     versions,
     write_record,
@@ -133,3 +134,12 @@ def test_memory_of_this_process() -> None:
 def test_versions_are_all_known() -> None:
     assert set(versions()) == {"python", "torch", "gfss", "cpu"}
     assert all(versions().values())
+
+
+def test_a_record_of_more_tasks_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    refuse_fewer_tasks(path, 1)
+    write_record(path, make_record())
+    refuse_fewer_tasks(path, 2)
+    with pytest.raises(GfssError, match="is a record of 2 tasks, which one of 1 would replace"):
+        refuse_fewer_tasks(path, 1)

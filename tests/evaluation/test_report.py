@@ -80,7 +80,7 @@ def test_bars_go_from_before_to_after(results: Path, tmp_path: Path) -> None:
 
 def test_a_tiny_run_adds_confusion_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gfss.plan import Plan
-    from gfss.recipes import make_recipe
+    from gfss.recipe_files import make_recipe
     from gfss.runner import run_plan
 
     monkeypatch.setattr("gfss.evaluation.figures.CANDIDATES", 2)

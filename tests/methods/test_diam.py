@@ -14,20 +14,27 @@ from torch.nn import functional as F
 
 from gfss.methods import diam
 from gfss.methods.base import Episode
-from gfss.methods.diam import Diam, DiamOptions, adapt
+from gfss.methods.diam import PUBLISHED, Diam, DiamOptions, adapt
 from gfss.methods.prototypes import novel_prototypes
 
 SMALL = (5, 6)
 FEW = DiamOptions(iterations=13)  # enough to pass the second estimate of the class shares
 
 
-@pytest.mark.parametrize(("shots", "novel"), [(1, 1), (1, 2), (2, 2)])
-def test_equals_the_slow_implementation(shots: int, novel: int) -> None:
+def test_published_weights() -> None:
+    weights = PUBLISHED.support_weight, PUBLISHED.prior_weight, PUBLISHED.entropy_weight, PUBLISHED.distillation_weight
+    assert weights == (100, 1, 1, 100)
+    assert (PUBLISHED.rate, PUBLISHED.iterations, PUBLISHED.prior_update) == (1.25e-3, 100, 10)
+
+
+@pytest.mark.parametrize(("shots", "novel", "distillation"), [(1, 1, 3.0), (1, 2, 100.0), (2, 2, 3.0)])
+def test_equals_the_slow_implementation(shots: int, novel: int, distillation: float) -> None:
     episode = make_episode(shots, novel, size=SMALL)
-    method = Diam(FEW)
+    options = replace(FEW, distillation_weight=distillation)
+    method = Diam(options)
     method.learn(episode.support)
     found = method.scores(episode.query.features)
-    expected = np.stack([slow_scores(episode, image, FEW) for image in range(len(episode.query.features))])
+    expected = np.stack([slow_scores(episode, image, options) for image in range(len(episode.query.features))])
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5 * np.abs(expected).max())
 
 
@@ -119,7 +126,7 @@ def defined_loss(table: Tensor, query: Tensor, base: Tensor, method: Diam) -> Te
     background = p[:, :1] + p[:, known:].sum(dim=1, keepdim=True)
     told = torch.cat([background, p[:, 1:known]], dim=1)
     distillation = (told * (told.log() - base.log_softmax(dim=1))).sum(dim=1).mean(dim=1)
-    return 100 * entropy_of_support + entropy + 100 * distillation
+    return 100 * entropy_of_support + entropy + method.options.distillation_weight * distillation
 
 
 def test_losses_fall_on_average() -> None:
@@ -134,11 +141,12 @@ def test_losses_fall_on_average() -> None:
     assert (torch.stack(falls).mean(dim=0) < 0).all()
 
 
-def test_images_are_adapted_alone() -> None:
+def test_images_are_adapted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     episode = make_episode(1, 2, queries=5)
     results = []
     for batch in (1, 3, 8):
-        method = Diam(replace(FEW, batch=batch))
+        monkeypatch.setattr(diam, "BATCH", batch)
+        method = Diam(FEW)
         method.learn(episode.support)
         results.append(method.scores(episode.query.features))
     torch.testing.assert_close(results[1], results[0], atol=1e-4, rtol=1e-5)

@@ -37,14 +37,14 @@ def evaluate(
     device: o.Device = "cpu",
     threads: o.Threads = 0,
 ) -> None:
-    """Run methods over the tasks of a protocol; print their figures and write one JSON record each.
+    """Run methods over the tasks of a protocol; print their figures and, with --out, write one JSON record each.
 
     Processes started together by torchrun share the tasks; the record is the same.
 
     Number of tasks if it is 0: 1,000 paired ones, or 5 support draws of the joint protocol.
     """
     from gfss.evaluation.protocols import ProtocolName
-    from gfss.evaluation.records import write_record
+    from gfss.evaluation.records import Record, refuse_fewer_tasks, write_record
     from gfss.examination import evaluate_stage, record_path
     from gfss.files import refuse_unwritable
     from gfss.methods import refuse_unknown_method
@@ -66,7 +66,20 @@ def evaluate(
     if out:
         refuse_unwritable(out.parent if out.suffix == ".json" else out)
     count = tasks or (1000 if protocol == "paired" else 5)
-    records = evaluate_stage(experiment, names, shots, cast(ProtocolName, protocol), count, seed, supports)
+
+    def place(name: str) -> Path | None:
+        if out is None or out.suffix == ".json":
+            return out
+        return record_path(out, experiment, name, shots, protocol, seed, supports)
+
+    def write(record: Record) -> None:
+        if path := place(record.method):
+            write_record(path, record)
+
+    for path in filter(None, map(place, names)):
+        refuse_fewer_tasks(path, count)
+    what = (experiment, names, shots, cast(ProtocolName, protocol), count, seed, supports)
+    records = evaluate_stage(*what, write=write)
     if not is_first():
         return
     for record in records:
@@ -81,6 +94,3 @@ def evaluate(
                 )
             )
             typer.echo(f"{record.method:>18} {protocol} {metric:<12} {values}")
-        if out:
-            path = out if out.suffix == ".json" else record_path(out, record)
-            write_record(path, record)

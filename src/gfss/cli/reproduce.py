@@ -82,8 +82,11 @@ def reproduce(
         else:
             tables[one] = paper.make_tables(name, records, one, protocol, cast("MetricName", metric))
     _print([table for own in tables.values() for table in own], style)
+    given = [f"--recipe {recipe}"] * bool(recipe) + [f"--set {one}" for one in change or ()]
+    given += [f"--protocol {protocol}"] * (protocol != "paired") + [f"--runs {runs}"] * (runs != o.RUNS)
+    given += [f"--results {place}" for place in results or ()]
     for one, own in tables.items():
-        _say_what_is_missing(name, one, paper.missing_rows(own), plan)
+        _say_what_is_missing(name, one, paper.missing_rows(own), plan, given)
 
 
 def _plan(
@@ -99,8 +102,7 @@ def _plan(
 ) -> Plan:
     """The plan of the part of a recipe that a table or figure needs."""
     from gfss.plan import Plan
-    from gfss.recipe_files import find_recipe
-    from gfss.recipes import read_recipe
+    from gfss.recipe_files import find_recipe, read_recipe
     from gfss.reproduce import FIGURES, TABLES
     from gfss.requirements import find_weights
 
@@ -123,6 +125,7 @@ def _plan(
             "methods": tuple(methods),
             "protocols": {protocol: whole.protocols[protocol]},
             "calibrators": {key: value for key, value in whole.calibrators.items() if key in methods},
+            "diams": {key: value for key, value in whole.diams.items() if key in methods},
             "per_method": {key: value for key, value in whole.per_method.items() if key in methods},
         }
     )
@@ -167,18 +170,30 @@ def _print(tables: list[Table], style: Format) -> None:
         typer.echo((as_markdown if style is Format.MD else as_latex)(tables), nl=False)
 
 
-def _say_what_is_missing(name: str, encoder: str, methods: list[str], plan: Plan) -> None:
-    """Below a table with gaps: how they are filled, and what that needs."""
+def _say_what_is_missing(name: str, encoder: str, methods: list[str], plan: Plan, given: list[str]) -> None:
+    """Below a table with gaps: how they are filled, and what that needs.
+
+    Args:
+        given: further options of the command.
+    """
+    from gfss.recipe_files import find_recipe, read_recipe
+    from gfss.reproduce import TABLES
     from gfss.requirements import find_weights, missing
 
     if not methods:
         return
     words, own = f"not run with {encoder}: {', '.join(methods)}", encoder == plan.recipe.encoder
-    if not own and recipe_for(name, encoder) is None:
+    file = None if own else recipe_for(name, encoder)
+    if not own and file is None:
         typer.echo(f"{words}; no recipe of {name} is about this encoder", err=True)
         return
-    which = "" if own else f" --encoder {encoder}"
-    typer.echo(f"{words}; gfss reproduce {name} --run{which} runs what is missing", err=True)
+    recipe = read_recipe(find_recipe(file)) if file else plan.recipe
+    there = [method for method in methods if method in recipe.methods]
+    which = "what is missing" if there == methods else ", ".join(there)
+    if len(recipe.folds) < len(TABLES[name].folds):
+        which += f" on fold {' and '.join(map(str, recipe.folds))}"
+    command = " ".join([f"gfss reproduce {name} --run --encoder {encoder}", *(given if own else [])])
+    typer.echo(f"{words}; {command} runs {which}" if there else f"{words}; the recipe has none of them", err=True)
     weights = plan.weights if own else find_weights(encoder, None)
     if sentence := missing(plan.recipe.data, encoder, plan.root, weights):
         typer.echo(f"that needs more than is here: {sentence}", err=True)
@@ -186,8 +201,7 @@ def _say_what_is_missing(name: str, encoder: str, methods: list[str], plan: Plan
 
 def recipe_for(name: str, encoder: str) -> str | None:
     """The recipe that makes a table with an encoder, the CPU-scale one first; None where there is none."""
-    from gfss.recipe_files import find_recipe
-    from gfss.recipes import read_recipe
+    from gfss.recipe_files import find_recipe, read_recipe
     from gfss.reproduce import target
 
     files = {recipe: find_recipe(recipe) for recipe in target(name).recipes}

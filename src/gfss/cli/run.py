@@ -41,8 +41,7 @@ def run(
     from gfss.devices import find_device
     from gfss.plan import Plan
     from gfss.progress import console
-    from gfss.recipe_files import find_recipe
-    from gfss.recipes import read_recipe
+    from gfss.recipe_files import find_recipe, read_recipe
     from gfss.requirements import find_weights, missing
     from gfss.runner import run_plan
 

@@ -51,7 +51,7 @@ def base(
         typer.echo(f"{name:>16} {value:6.2f}")
     if out:
         record = base_record(experiment, figures)
-        write_record(record_path(out, record), record)
+        write_record(record_path(out, experiment, "base", 0, "joint", record.seed), record)
 
 
 @app.command("method")

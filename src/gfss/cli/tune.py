@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -33,16 +34,15 @@ def tune(
     one and examined on the part left out, with a base model that has seen
     neither its classes nor its images. So settings can be chosen without a
     look at what they will be tested on. Give every setting a name of its own
-    under `calibrators` and `per_method`.
+    under `calibrators`, `per_method` or `diams`.
     """
     from gfss.cli.tables import print_tables
     from gfss.devices import find_device
-    from gfss.evaluation.records import write_record
+    from gfss.evaluation.records import refuse_fewer_tasks, write_record
     from gfss.evaluation.tables import grouped_tables
     from gfss.plan import Plan
     from gfss.progress import console
-    from gfss.recipe_files import find_recipe
-    from gfss.recipes import read_recipe
+    from gfss.recipe_files import find_recipe, read_recipe
     from gfss.requirements import find_weights
     from gfss.tuning import comparisons
 
@@ -53,8 +53,10 @@ def tune(
     records = []
     for tuning in comparisons(plan, part or ()):
         console.print(tuning.words, highlight=False)
+        for name, seed in product(chosen.methods, chosen.seeds):
+            refuse_fewer_tasks(tuning.record_path(out, name, seed), tasks)
         for record in tuning.examine(tasks):
-            write_record(tuning.record_path(out, record), record)
+            write_record(tuning.record_path(out, record.method, record.seed), record)
             records.append(record)
     print_tables(grouped_tables(records))
     typer.echo(f"records in {out}")

@@ -29,6 +29,7 @@ class Kept:
 
     path: Path
     _written: float = field(default_factory=time.monotonic)
+    _of_more: bool = False  # the file belongs to an evaluation of more tasks, which may still go on
 
     def restore(self, results: dict[str, Result], most: int) -> int:
         """Fill in what is known of the first tasks; how many they are, none if the file is torn or knows too many.
@@ -45,20 +46,22 @@ class Kept:
         except (GfssError, KeyError, TypeError, ValueError, RuntimeError):
             return 0
         if done > most:
+            self._of_more = True
             return 0
         results.update(known)
         return done
 
-    def keep(self, results: Mapping[str, Result], tasks: int) -> None:
-        """Write the results of the first tasks, at most once a minute."""
-        if time.monotonic() - self._written >= KEEP_SECONDS:
+    def keep(self, results: Mapping[str, Result], tasks: int, complete: bool = False) -> None:
+        """Write the results of the first tasks, at most once a minute unless they are complete."""
+        if not self._of_more and (complete or time.monotonic() - self._written >= KEEP_SECONDS):
             states = {name: result.state() for name, result in results.items()}
             write_json(self.path, {"tasks": tasks, "results": states})
             self._written = time.monotonic()
 
     def remove(self) -> None:
-        """The evaluation is complete; another one shall compute everything anew."""
-        self.path.unlink(missing_ok=True)
+        """The records are written; another evaluation shall compute everything anew."""
+        if not self._of_more:
+            self.path.unlink(missing_ok=True)
 
 
 def kept_results(about: Mapping[str, Any]) -> Kept:

@@ -62,7 +62,8 @@ def examine(
         methods: with different names.
         source: queries come from here, supports too unless ``supports`` is given.
         tasks: from :func:`draw_tasks`.
-        kept: where the results so far are kept in case of an interruption.
+        kept: where the results so far are kept in case of an interruption; at the end all of them, until the caller
+            has written its records.
     """
     if len({method.name for method in methods}) != len(methods):
         raise GfssError("two methods have the same name; each is examined once")
@@ -85,7 +86,7 @@ def examine(
                 kept.keep(results, number)
             bar.advance()
     if kept:
-        kept.remove()
+        kept.keep(results, len(tasks), complete=True)
     return results
 
 

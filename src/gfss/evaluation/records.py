@@ -108,6 +108,15 @@ def write_record(path: Path, record: Record) -> None:
         file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
+def refuse_fewer_tasks(path: Path, tasks: int) -> None:
+    """Raise if a record lies at a path that was made with more tasks than the one that would replace it."""
+    if path.exists() and (there := read_record(path).tasks) > tasks:
+        raise GfssError(
+            f"{path} is a record of {there:,} tasks, which one of {tasks:,} would replace; name another place with "
+            "--out, or remove it first"
+        )
+
+
 def read_record(path: Path) -> Record:
     """Read a record; say in one sentence what is wrong with the file."""
     content = read_json(path)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gfss.errors import unknown
-from gfss.methods import denet, pfenet
+from gfss.methods import denet, diam, pfenet
 from gfss.methods.acastle import Acastle
 from gfss.methods.base import Method
 from gfss.methods.bcm import BaseClassMining
@@ -34,7 +34,7 @@ class Context:
         map_size: height and width of its feature maps.
         fitter: fits novel classifiers; shared, so that methods examined together fit each task once.
         levels: encoder levels that features carry, besides those that the base model reads.
-        published: DENet and PFENet in their published width, for graphics cards.
+        published: DENet and PFENet in their published width, for graphics cards, and DIaM with its published weights.
     """
 
     model: BaseModel
@@ -78,7 +78,7 @@ UNTRAINED: dict[str, Builder] = {
     "imprint": lambda context: Imprint(),
     "linear-probe": lambda context: LinearProbe(context.fitter.options),
     "bcm": lambda context: BaseClassMining(context.fitter.options),
-    "diam": lambda context: Diam(),
+    "diam": lambda context: Diam(diam.PUBLISHED if context.published else None),
     **{rule: (lambda context, rule=rule: RuleFusion(context.fitter, rule)) for rule in RULES},
 }
 

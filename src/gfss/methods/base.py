@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -92,6 +92,11 @@ class Method(ABC):
 
     trained: bool = True
     """Whether the method is ready; methods with a module start untrained."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Options that change the scores, for records and for what is trained on the scores; none if not said."""
+        return {}
 
     @abstractmethod
     def learn(self, support: Support) -> None:

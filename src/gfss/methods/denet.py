@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -130,6 +131,10 @@ class Denet(Learned):
         self.embedding = Embedding(level_channels(channels or head.channels, self.options.levels), self.options)
         self.classifier = DynamicClassifier(head.classifier.weight.shape[0], self.options)
         super().__init__(nn.ModuleDict({"embedding": self.embedding, "classifier": self.classifier}))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"published": self.options == PUBLISHED}
 
     def learn(self, support: Support) -> None:
         support.check()

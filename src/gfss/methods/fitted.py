@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -148,6 +149,10 @@ class Calibrated(Method):
         self.trained = trained
         self.novel = 0
         self._memory: SupportMemory | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.inner.settings
 
     def learn(self, support: Support) -> None:
         self.inner.learn(support)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -149,6 +150,10 @@ class Pfenet(Learned):
         level_channels(channels, [self.options.high])  # refuses where it is missing
         self.net = Enrichment(level_channels(channels, self.middle), self.options)
         super().__init__(self.net)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"published": self.options == PUBLISHED}
 
     def learn(self, support: Support) -> None:
         support.check()

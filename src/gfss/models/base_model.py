@@ -27,6 +27,7 @@ class BaseCard:
         data: name of the data set.
         fold: fold number, or None for a model of all classes.
         training: how it was trained.
+        files: fingerprint of the training images, empty where it was not written down.
     """
 
     encoder: str
@@ -39,9 +40,10 @@ class BaseCard:
     data: str
     fold: int | None
     training: dict[str, Any] = field(default_factory=dict)
+    files: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "files" or value}
 
     @staticmethod
     def from_json(content: dict[str, Any]) -> BaseCard:

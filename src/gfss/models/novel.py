@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from gfss.data.catalog import VOID
@@ -38,12 +39,12 @@ class NovelOptions:
 
     features: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
     normalise: bool = True
-    hidden: int = 64
-    steps: int = 50
-    rate: float = 0.5
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    label_stride: int = 4
+    hidden: PositiveInt = 64
+    steps: PositiveInt = 50
+    rate: PositiveFloat = 0.5
+    momentum: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+    label_stride: PositiveInt = 4
 
     def descent(self, rate: float) -> Descent:
         """The optimiser's part, at a learning rate."""

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -58,21 +59,21 @@ class BaseOptions:
     """
 
     levels: tuple[str, ...] = ("layer3", "layer4")
-    pyramid: int = 64
-    width: int = 256
+    pyramid: PositiveInt = 64
+    width: PositiveInt = 256
     separable: bool = True
     dropout: float = 0.1
-    epochs: int = 6
-    batch: int = 16
-    rate: float = 1e-3
-    warmup: int = 0
+    epochs: PositiveInt = 6
+    batch: PositiveInt = 16
+    rate: PositiveFloat = 1e-3
+    warmup: NonNegativeInt = 0
     optimiser: Literal["sgd", "adamw"] = "adamw"
     weight_decay: float = 1e-2
     smoothing: float = 0.0
     flip: bool = True
     flip_vertical: bool = False
     shuffle_colours: bool = False
-    label_stride: int = 4
+    label_stride: PositiveInt = 4
     train_encoder: bool = False
     frozen_until: str = ""
 
@@ -150,6 +151,7 @@ def train_base(
         data=dataset.name.rsplit(" ", 1)[0],
         fold=fold_number,
         training={**asdict(options), "seed": seed},
+        files=dataset.fingerprint,
     )
     model = BaseModel(encoder, head, card).to(encoder.device)
     if workers and workers.world > 1:

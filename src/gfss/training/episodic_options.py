@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
 from gfss.training.loop import Schedule
 
 # what only calibrators read, and only with kept episodes
@@ -38,22 +40,22 @@ class EpisodicOptions:
             (see :class:`gfss.training.source.HeldOutSources`); 0 uses the base model itself, as the paper does.
     """
 
-    shots: int = 1
-    iterations: int = 1200
-    batch: int = 8
-    episodes: int | None = 600
-    pairs: int = 4
-    rate: float = 2e-3
+    shots: PositiveInt = 1
+    iterations: PositiveInt = 1200
+    batch: PositiveInt = 8
+    episodes: PositiveInt | None = 600
+    pairs: PositiveInt = 4
+    rate: PositiveFloat = 2e-3
     optimiser: Literal["sgd", "adamw"] = "adamw"
     weight_decay: float = 1e-4
-    label_stride: int = 8
-    novel_weight: float = 2.0
-    overlap: float = 0.5
-    seed: int = 0
+    label_stride: PositiveInt = 8
+    novel_weight: NonNegativeFloat = 2.0
+    overlap: NonNegativeFloat = 0.5
+    seed: NonNegativeInt = 0
     mixed: bool = True
-    ways: int = 1
-    several: int = 90
-    held_out: int = 3
+    ways: PositiveInt = 1
+    several: NonNegativeInt = 90
+    held_out: NonNegativeInt = 3
 
     def schedule(self) -> Schedule:
         """The optimiser's part."""

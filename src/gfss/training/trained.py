@@ -54,6 +54,10 @@ def load_method(folder: Path, method: Method, base: BaseCard, *, other_classes: 
                     f"{folder} was trained on novel classifiers with {key} {theirs[key]}, not {ours[key]}; fit them "
                     "like that, or train the method anew"
                 )
+    for key, ours in method.settings.items():
+        theirs = about["training"].get(key, False)  # what was trained before `published` was written down, is not
+        if theirs != ours:
+            raise GfssError(f"{folder} was trained with {key} {theirs}, not {ours}; train the method anew")
     if isinstance(method, Calibrated) and "calibrator" in about["training"]:  # not always the usual one of this name
         options = stored_options(about["training"]["calibrator"])
         method.calibrator = method.module = Calibrator(options, method.calibrator.map_size)
