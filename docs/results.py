@@ -28,12 +28,15 @@ SYSTEMS = {
     "denet": "DENet",
     "pfenet": "PFENet",
     "bcm": "BCM",
+    "bcm-top3": "BCM, balanced, three classes mined (`bcm-top3`)",
     "diam": "DIaM",
     "diam-published": "DIaM with its published weights (`diam-published`)",
     "nsf": "NSF",
     "score": "score fusion",
     "npf": "NPF",
+    "npf-fitted": "NPF with fitted rows (`npf-fitted`)",
     "imprint": "imprinting",
+    "imprint-centred": "imprinting, centred (`imprint-centred`)",
     "log-odds": "log-odds rule",
     "background-share": "background-share rule",
     "gated": "gated rule",
@@ -123,7 +126,7 @@ def short(encoder: str) -> list[tuple[str, ...]]:
     rows: list[tuple[float, tuple[str, ...]]] = []
     for method, label in SYSTEMS.items():
         found = {shots: _records(encoder, method, shots, "paired", FOLDS) for shots in (1, 5)}
-        if method == "pixel" or not all(len(records) == len(FOLDS) for records in found.values()):
+        if method in ("pixel", "diam-published") or not all(len(records) == len(FOLDS) for records in found.values()):
             continue
         cells = [
             _pair(_average(records), "harmonic") + (" *" if min(r.tasks for r in records) < TASKS else "")

@@ -34,6 +34,7 @@ WHOLE = replace(FROZEN, epochs=2, train_encoder=True, shuffle_colours=True, opti
 EPISODIC = EpisodicOptions(iterations=3, batch=2, episodes=6, pairs=2, several=2, held_out=2)
 TRAINED = ("acastle", "capl", "denet", "pfenet", "pfenet-per-class")
 UNTRAINED = ("score", "npf", "nsf", "log-odds", "background-share", "gated", "imprint", "bcm", "linear-probe", "diam")
+VARIANTS = ("npf-fitted", "imprint-centred", "bcm-top3")
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def run_all(data: Path, runs: Path, device: torch.device) -> list[Record]:
         train_method_stage(opened(data, runs, device), name, 1, options=EPISODIC)
     last = opened(data, runs, device)
     last.val_source = replace(last.val_source, store=FeatureStore(last.model, last.bank("val")))  # nothing is rounded
-    records = evaluate_stage(last, ("pcn", *TRAINED, *UNTRAINED), 1, "paired", tasks=2)
+    records = evaluate_stage(last, ("pcn", *TRAINED, *UNTRAINED, *VARIANTS), 1, "paired", tasks=2)
     return records + evaluate_stage(last, ("pcn", "nsf", "bcm"), 1, "joint", tasks=1)
 
 

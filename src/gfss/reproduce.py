@@ -57,7 +57,8 @@ def _same(*names: str) -> tuple[Row, ...]:
 
 
 _PAPER_ROWS = _same("base", "denet", "pfenet", "acastle", "capl", "nsf", "pcn")
-_MAIN = (*_PAPER_ROWS, *(Row(name) for name in ("pcn-printed", "score", "npf", "imprint", "bcm", "diam")))
+_OTHERS = ("pcn-printed", "score", "npf", "npf-fitted", "imprint", "imprint-centred", "bcm", "bcm-top3", "diam")
+_MAIN = (*_PAPER_ROWS, *(Row(name) for name in _OTHERS))
 _ABLATIONS = ("frozen/pascal-lite0-ablations", "paper/pascal-resnet50-ablations")
 TABLES = {
     "table1": Target(

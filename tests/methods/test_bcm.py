@@ -130,3 +130,44 @@ def test_a_class_is_found_where_it_was_taken_for_background() -> None:
     truth = map_labels(episode.query.labels, features.size)
     valid = truth != 255
     assert (found == truth)[valid].float().mean() > 0.9
+
+
+def test_several_base_classes_may_be_overruled() -> None:
+    """An object that is taken for two classes: with one of them mined half of it is found, with two all of it."""
+    episode = make_episode(3, 1, queries=4, seed=1)
+
+    def split(features: Features, labels: Tensor) -> Features:
+        """The left part of the maps takes the object for class 2, the right part for background."""
+        left, right = (taken_for(features, labels, {6: taken}) for taken in (2, 0))
+        base = right.base.clone()
+        base[..., : base.shape[-1] // 2] = left.base[..., : base.shape[-1] // 2]
+        return replace(features, base=base)
+
+    support = replace(episode.support, features=split(episode.support.features, episode.support.labels))
+    query = split(episode.query.features, episode.query.labels)
+    truth = map_labels(episode.query.labels, query.size) == 6
+    shares = []
+    for mined in (1, 2):
+        method = BaseClassMining(mined=mined, balanced=True)
+        method.learn(support)
+        found = method.scores(query).argmax(dim=1)
+        assert len(method.confusions) == mined
+        assert (found == 6)[~torch.isin(query.base.argmax(dim=1), torch.tensor([0, 2]))].sum() == 0
+        shares.append((found == 6)[truth].float().mean())
+    assert shares[1] > shares[0] + 0.2
+
+
+def test_balanced_negatives_weigh_as_much_as_the_novel_positions() -> None:
+    support = said(make_episode(2, 1, seed=3, dtype=torch.float64).support, {6: 0})
+    method = BaseClassMining(options=EXACT, balanced=True)
+    method.learn(support)
+    labels = map_labels(support.labels, support.features.size)
+    samples, targets = [], []
+    for i, y, x in np.ndindex(*labels.shape):
+        if int(labels[i, y, x]) != 255:
+            samples.append(slow_sample(support.features, i, y, x))
+            targets.append(int(labels[i, y, x] == 6))
+    share = min(1.0, sum(targets) / (len(targets) - sum(targets)))
+    model = reference(np.stack(samples), np.array(targets), {0: share, 1: 1.0})
+    found = method.confusions[0].classifier
+    np.testing.assert_allclose((found.rows[1] - found.rows[0]).numpy(), model.coef_[0], atol=1e-4)

@@ -74,10 +74,13 @@ UNTRAINED: dict[str, Builder] = {
     "base": lambda context: BaseOnly(),
     "score": lambda context: ScoreFusion(context.fitter),
     "npf": lambda context: NormalisedParameterFusion(),
+    "npf-fitted": lambda context: NormalisedParameterFusion(fitted=True),
     "nsf": lambda context: NormalisedScoreFusion(context.fitter),
     "imprint": lambda context: Imprint(),
+    "imprint-centred": lambda context: Imprint(centred=True),
     "linear-probe": lambda context: LinearProbe(context.fitter.options),
     "bcm": lambda context: BaseClassMining(context.fitter.options),
+    "bcm-top3": lambda context: BaseClassMining(context.fitter.options, mined=3, balanced=True, name="bcm-top3"),
     "diam": lambda context: Diam(diam.PUBLISHED if context.published else None),
     **{rule: (lambda context, rule=rule: RuleFusion(context.fitter, rule)) for rule in RULES},
 }

@@ -1,4 +1,4 @@
-"""Methods that add a support prototype as a row of the base classifier: NPF and imprinting."""
+"""Methods that add a row to the base classifier, mostly a prototype of the support: NPF and imprinting."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gfss.data.catalog import VOID
 from gfss.methods.base import Method, Support
+from gfss.methods.probe import position_labels, position_samples
 from gfss.models.fusion import mask_shares, masked_average, normalised_parameter_fusion
+from gfss.models.novel import class_weights, support_labels
 from gfss.models.pspnet import Features
+
+STEPS, RATE = 200, 0.1  # of the fitted rows; the paper's, whose classifier has two layers
 
 
 def novel_prototypes(support: Support) -> Tensor:
@@ -22,33 +27,72 @@ def novel_prototypes(support: Support) -> Tensor:
     return torch.stack(rows)
 
 
-class NormalisedParameterFusion(Method):
-    """NPF: base rows and prototypes scaled to length one, one classifier.
+def fitted_rows(support: Support) -> Tensor:
+    """Novel rows of a 1x1 classifier without biases, fitted on the support positions: (new, channels)."""
+    support.check()
+    labels = support_labels(position_labels(support), support.novel_labels).flatten()
+    known = labels != VOID
+    samples, truth = position_samples(support.features.bottleneck)[known], labels[known].long()
+    weights = class_weights(labels[None], support.novel + 1, samples.dtype)[0].to(samples.device)[truth]
+    right = F.one_hot(truth, support.novel + 1).to(samples)
+    start = torch.rand(support.novel + 1, samples.shape[1], generator=torch.Generator().manual_seed(0))
+    rows = ((2 * start - 1) / samples.shape[1] ** 0.5).to(samples)
+    for _ in range(STEPS):
+        wrong = ((samples @ rows.T).softmax(dim=1) - right) * weights[:, None]
+        rows -= RATE / weights.sum() * wrong.T @ samples
+    return rows[1:]
 
-    The paper finds it biased to the base classes; on our frozen features it is biased to the novel ones.
+
+class NormalisedParameterFusion(Method):
+    """NPF: base rows and novel ones scaled to length one, one classifier.
+
+    The paper finds it biased to the base classes. With prototypes as novel rows it is biased to the novel ones on our
+    features, with the rows of a fitted classifier, which the paper's words allow too, to the base classes.
+
+    Args:
+        fitted: fitted rows instead of prototypes.
     """
 
     name = "npf"
 
+    def __init__(self, fitted: bool = False) -> None:
+        self.fitted = fitted
+        self.name = "npf-fitted" if fitted else "npf"  # type: ignore[misc]
+
     def learn(self, support: Support) -> None:
         self.base_rows = support.base_rows
-        self.prototypes = novel_prototypes(support)
+        self.rows = fitted_rows(support) if self.fitted else novel_prototypes(support)
 
     def scores(self, query: Features) -> Tensor:
-        return normalised_parameter_fusion(query.bottleneck, self.base_rows, self.prototypes)
+        return normalised_parameter_fusion(query.bottleneck, self.base_rows, self.rows)
 
 
 class Imprint(Method):
     """Weight imprinting: the normalised prototype, at the average length of a base row, appended to the classifier.
 
-    Qi, Brown, Lowe: Low-Shot Learning with Imprinted Weights (2018).
+    Qi, Brown, Lowe: Low-Shot Learning with Imprinted Weights (2018). There the base classifier is trained on features
+    of length one, to which prototypes belong. Ours is not, and features after a ReLU have a large part in common, which
+    is in every prototype and in no base row.
+
+    Args:
+        centred: take the mean feature of the support images off prototypes and, by a bias, off the query's features.
     """
 
     name = "imprint"
 
+    def __init__(self, centred: bool = False) -> None:
+        self.centred = centred
+        self.name = "imprint-centred" if centred else "imprint"  # type: ignore[misc]
+
     def learn(self, support: Support) -> None:
         length = support.base_rows[1:].norm(dim=1).mean()
-        self.rows = F.normalize(novel_prototypes(support), dim=1) * length
+        prototypes = novel_prototypes(support)
+        mean = torch.zeros_like(prototypes[0])
+        if self.centred:
+            known = position_labels(support).flatten() != VOID
+            mean = position_samples(support.features.bottleneck)[known].mean(dim=0)
+        self.rows = F.normalize(prototypes - mean, dim=1) * length
+        self.biases = -self.rows @ mean
 
     def scores(self, query: Features) -> Tensor:
-        return torch.cat([query.base, F.conv2d(query.bottleneck, self.rows[..., None, None])], dim=1)
+        return torch.cat([query.base, F.conv2d(query.bottleneck, self.rows[..., None, None], self.biases)], dim=1)

@@ -29,15 +29,15 @@ def normalised_score_fusion(base: Tensor, novel: Tensor) -> Tensor:
     return torch.cat([base.softmax(dim=1), novel.softmax(dim=1)[:, 1:]], dim=1)
 
 
-def normalised_parameter_fusion(bottleneck: Tensor, base_rows: Tensor, prototypes: Tensor) -> Tensor:
+def normalised_parameter_fusion(bottleneck: Tensor, base_rows: Tensor, novel_rows: Tensor) -> Tensor:
     """NPF: all classifier rows scaled to length one, then multiplied with the (unscaled) features.
 
     Args:
         bottleneck: (batch, channels, h, w).
         base_rows: base classifier (base + 1, channels).
-        prototypes: novel rows (new, channels), masked averages of the supports.
+        novel_rows: (new, channels).
     """
-    rows = F.normalize(torch.cat([base_rows, prototypes]), dim=1)
+    rows = F.normalize(torch.cat([base_rows, novel_rows]), dim=1)
     return F.conv2d(bottleneck, rows[..., None, None])
 
 
