@@ -175,7 +175,6 @@ TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
     "ablations": lambda: one_fold("lite0", 1, ABLATIONS),
     "tuning": lambda: tuning("lite0", 1, SETTINGS),
     "tuning diam 1 shot": lambda: tuning("lite0", 1, WEIGHTS, "diam/"),
-    "tuning diam 5 shots": lambda: tuning("lite0", 5, WEIGHTS, "diam/"),
     "tuning rates": lambda: rates("lite0", 1),
     "resnet50 1 shot": lambda: one_fold("resnet50", 1, SYSTEMS, order=True),
     "resnet50 5 shots": lambda: one_fold("resnet50", 5, SYSTEMS, order=True),

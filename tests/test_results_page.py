@@ -93,7 +93,7 @@ def test_cell_of_a_tuning_table(table: str, label: str, column: str, cell: str) 
     place = f"rate-{rate}/" if rate else "diam/" if "diam" in table else ""
     folder = ROOT / "tuning" / f"{place}pascal-lite0" / f"fold{fold}-part{part}of{parts}"
     name = "nsf" if rate else method(label)
-    record = json.loads((folder / f"{name}-{5 if '5 shots' in table else 1}shot-seed0.json").read_text())
+    record = json.loads((folder / f"{name}-1shot-seed0.json").read_text())
     assert record["fold"] == column.removeprefix("fold ")
     assert not rate or record["recipe"]["novel"]["rate"] == float(rate)
     weight = re.search(r"DIaM, weight (\d+)", label)

@@ -25,11 +25,11 @@ TINY = 1e-30  # probabilities are not taken smaller before a logarithm
 
 @dataclass(frozen=True)
 class DiamOptions:
-    """Parameters of DIaM; the defaults are the published ones but for the weight of distillation.
+    """Parameters of DIaM; the defaults are the published ones but for the weights of distillation.
 
     The published weight (:data:`PUBLISHED`) holds the query closely to what the base model said, which is right where
     the base model takes unknown objects for background. Ours was never told that they are, and takes half of their
-    positions for a base class; the weight here was chosen on held-out base classes.
+    positions for a base class; the weights here were chosen on held-out base classes.
 
     Attributes:
         iterations: gradient steps per query image.
@@ -37,7 +37,8 @@ class DiamOptions:
         support_weight: of the cross entropy on the supports.
         prior_weight: of the divergence of the class shares from the estimated ones.
         entropy_weight: of the query's entropy.
-        distillation_weight: of the divergence from the base model.
+        distillation_weight: of the divergence from the base model, with one novel class.
+        distillation_several: the same with several.
         background_one_shot: weight of support positions without a novel class, with one support per class.
         background_more_shots: the same with several.
         prior_update: iteration at which the class shares are estimated again.
@@ -49,12 +50,13 @@ class DiamOptions:
     prior_weight: NonNegativeFloat = 1.0
     entropy_weight: NonNegativeFloat = 1.0
     distillation_weight: NonNegativeFloat = 3.0
+    distillation_several: NonNegativeFloat = 10.0
     background_one_shot: NonNegativeFloat = 0.01
     background_more_shots: NonNegativeFloat = 0.15
     prior_update: NonNegativeInt = 10
 
 
-PUBLISHED = DiamOptions(distillation_weight=100.0)
+PUBLISHED = DiamOptions(distillation_weight=100.0, distillation_several=100.0)
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,7 @@ class Diam(Method):
         one_shot = len(support.owners) == support.novel
         background = self.options.background_one_shot if one_shot else self.options.background_more_shots
         heard = int((labels != VOID).sum())  # means are taken over all of these
+        self.held = self.options.distillation_weight if support.novel == 1 else self.options.distillation_several
         self.blocks: list[Block] = []
         for label in range(support.novel + 1):
             last = support.base + 1 + label
@@ -138,18 +141,21 @@ class Diam(Method):
         return torch.cat([self._scores(query[i : i + BATCH]) for i in range(0, len(query), BATCH)])
 
     def _scores(self, query: Features) -> Tensor:
-        adapted = adapt(query, self.start, self.blocks, self.options)
+        adapted = adapt(query, self.start, self.blocks, self.options, self.held)
         return (adapted.table @ _with_ones(query.bottleneck.flatten(2))).view(len(query), -1, *query.size)
 
 
 @torch.no_grad()
-def adapt(query: Features, start: Tensor, supports: Sequence[Block], options: DiamOptions) -> Adapted:
+def adapt(query: Features, start: Tensor, supports: Sequence[Block], options: DiamOptions, held: float) -> Adapted:
     """Descend from the classifier ``start`` (classes, channels + 1), for each query image by itself.
 
     The derivatives are written out: automatic ones would take about twice the time.
+
+    Args:
+        held: weight of the divergence from the base model.
     """
     features = _with_ones(query.bottleneck.flatten(2))
-    snapshot = query.base.flatten(2).log_softmax(dim=1).mul_(options.distillation_weight)
+    snapshot = query.base.flatten(2).log_softmax(dim=1)
     table = start.repeat(len(query), 1, 1)
     prior = table.new_empty(0)
     losses: list[Tensor] = []
@@ -159,7 +165,7 @@ def adapt(query: Features, start: Tensor, supports: Sequence[Block], options: Di
         shares = probabilities.mean(dim=2).clamp_min(TINY).log()
         if iteration in (0, options.prior_update):
             prior = shares
-        query_loss, slopes = pull_of_query(logs, probabilities, shares - prior, snapshot, options)
+        query_loss, slopes = pull_of_query(logs, probabilities, shares - prior, snapshot, options, held)
         steps = torch.zeros_like(table)
         support_loss = sum((block.pull(table, steps) for block in supports), torch.zeros_like(query_loss))
         losses.append(query_loss + options.support_weight * support_loss)
@@ -168,7 +174,7 @@ def adapt(query: Features, start: Tensor, supports: Sequence[Block], options: Di
 
 
 def pull_of_query(
-    logs: Tensor, probabilities: Tensor, surplus: Tensor, snapshot: Tensor, options: DiamOptions
+    logs: Tensor, probabilities: Tensor, surplus: Tensor, snapshot: Tensor, options: DiamOptions, held: float
 ) -> tuple[Tensor, Tensor]:
     """Loss of query images without its support part, (images,), and its derivative by the logits of each position.
 
@@ -180,16 +186,16 @@ def pull_of_query(
         logs: log-probabilities (images, background + base + novel, positions).
         probabilities: the same without logarithm.
         surplus: logarithms of the class shares minus those of the estimated ones, (images, classes).
-        snapshot: log-probabilities of the frozen base model (images, background + base, positions), times the weight
-            of distillation.
+        snapshot: log-probabilities of the frozen base model (images, background + base, positions).
+        held: as in :func:`adapt`.
     """
     known = snapshot.shape[1]
     own = logs.new_full((logs.shape[1], 1), -options.entropy_weight)  # how much of its own logarithm is in L
-    own[1:known] += options.distillation_weight
+    own[1:known] += held
     logarithms = torch.addcmul(options.prior_weight * surplus[..., None], logs, own)
-    logarithms[:, 1:known] -= snapshot[:, 1:]
+    logarithms[:, 1:known].sub_(snapshot[:, 1:], alpha=held)
     background = (probabilities[:, :1] + probabilities[:, known:].sum(dim=1, keepdim=True)).clamp_min_(TINY).log_()
-    away = background.mul_(options.distillation_weight).sub_(snapshot[:, :1])
+    away = background.sub_(snapshot[:, :1]).mul_(held)
     logarithms[:, :1] += away
     logarithms[:, known:] += away
     means = (probabilities * logarithms).sum(dim=1, keepdim=True)
