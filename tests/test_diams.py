@@ -10,7 +10,7 @@ from tests.tiny_recipe import tiny_content
 
 from gfss.errors import GfssError
 from gfss.estimate import Estimate
-from gfss.evaluation.records import find_records, read_record
+from gfss.evaluation.records import find_records, read_record, same_result
 from gfss.experiment import Experiment
 from gfss.methods.diam import PUBLISHED, Diam, DiamOptions
 from gfss.methods.fitted import Calibrated
@@ -124,3 +124,11 @@ def test_a_plan_counts_the_adaptation_to_every_query(tmp_path: Path) -> None:
     longer = [one.evaluation(["diam"], 1, "paired", 10).seconds for one in (fast, slow)]
     assert longer[1] > 2 * longer[0]
     assert slow.evaluation(["diam"], 5, "joint", 10).seconds > slow.evaluation(["diam"], 1, "joint", 10).seconds
+
+
+def test_a_calibrator_on_a_named_one_is_compared_twice(folder: Path) -> None:
+    """The second comparison finds the calibrator of the first."""
+    calibrators = {"tight+T": {"preset": "default", "compared": ["layer4"]}}
+    recipe = small(folder / "squares", methods=["diam", "tight+T"], calibrators=calibrators)
+    first, second = (list(Tuning(recipe, experiment_in(folder, recipe), 1, 2).examine(1)) for _ in range(2))
+    assert [same_result(*both) for both in zip(first, second, strict=True)] == [True, True]

@@ -24,11 +24,11 @@ from gfss.devices import CPU
 from gfss.errors import GfssError
 from gfss.methods import BLIND, Context, build_method, training_shots
 from gfss.methods.base import Method
-from gfss.methods.diam import Diam, DiamOptions
+from gfss.methods.diam import DiamOptions
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrator import Calibrator
-from gfss.models.calibrator_options import PRESETS, CalibratorOptions
+from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.encoders import build_encoder, usual_stride
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel import NovelOptions
@@ -241,7 +241,9 @@ class Experiment:
     def context(self) -> Context:
         """What methods are built from."""
         side = self.model.encoder.map_size(self.size)
-        return Context(self.model, (side, side), NovelFitter(self.novel_options), self.levels, self.published)
+        return Context(
+            self.model, (side, side), NovelFitter(self.novel_options), self.levels, self.published, self.diams
+        )
 
     def method_folder(self, method: str, shots: int) -> Path:
         """Where the part of a method lies that serves a number of shots."""
@@ -270,11 +272,10 @@ class Experiment:
         return method
 
     def _untrained(self, name: str) -> Method:
-        """A method by name, with the experiment's own options if there are some for that name."""
-        if name in self.diams:
-            return Diam(self.diams[name], name)
-        inner, options = name.removesuffix("+T"), self.calibrators.get(name)
-        if options is None and inner == name:
+        """A method by name, with the experiment's own calibrator if there is one of that name."""
+        options = self.calibrators.get(name)
+        if options is None:
             return build_method(name, self.context)
-        on = self._untrained(inner) if inner != name else NormalisedScoreFusion(self.context.fitter)
-        return Calibrated(on, Calibrator(options or PRESETS["default"], self.context.map_size), name)
+        inner = name.removesuffix("+T")
+        on = build_method(inner, self.context) if inner != name else NormalisedScoreFusion(self.context.fitter)
+        return Calibrated(on, Calibrator(options, self.context.map_size), name)

@@ -110,9 +110,9 @@ class Plan:
         return [step for step in self.steps if step.state == "todo"]
 
     def _fold(self, fold: int, estimate: Estimate) -> Iterator[Step]:
-        recipe = self.recipe
+        recipe, experiment = self.recipe, self.experiment(fold)
         evaluations = [
-            self._evaluation(fold, shots, protocol, seed, estimate)
+            self._evaluation(experiment, fold, shots, protocol, seed, estimate)
             for shots in recipe.shots
             for protocol in recipe.protocols
             for seed in recipe.seeds
@@ -121,7 +121,6 @@ class Plan:
         open_methods = {(e.shots, name) for e in evaluations if e.state == "todo" for name in e.methods}
         if not self.records:
             open_methods = {(shots, name) for shots in recipe.shots for name in recipe.methods}
-        experiment = self.experiment(fold)
         base_done = has_checkpoint(experiment.base_folder, "base")
         state = _state(base_done, bool(open_methods))
         if base_done and open_methods:
@@ -177,24 +176,25 @@ class Plan:
         there = all(has_checkpoint(experiment.held_out_folder(part, parts), "base") for part in range(parts))
         return 0 if there else parts
 
-    def _evaluation(self, fold: int, shots: int, protocol: ProtocolName, seed: int, estimate: Estimate) -> Step:
+    def _evaluation(
+        self, experiment: Experiment, fold: int, shots: int, protocol: ProtocolName, seed: int, estimate: Estimate
+    ) -> Step:
         recipe, tasks = self.recipe, self.recipe.protocols[protocol]
-        left = tuple(name for name in recipe.methods if not self._has_record(fold, name, shots, protocol, seed))
+        left = tuple(name for name in recipe.methods if not self._has_record(experiment, name, shots, protocol, seed))
         cost = estimate.evaluation(left, shots, protocol, tasks) if left else Cost(0, 0, 0)
         return Step(
             "evaluate", fold, left or recipe.methods, shots, protocol, tasks, seed, _state(not left, True), cost
         )
 
-    def _has_record(self, fold: int, method: str, shots: int, protocol: ProtocolName, seed: int) -> bool:
+    def _has_record(self, experiment: Experiment, method: str, shots: int, protocol: ProtocolName, seed: int) -> bool:
         """Whether a record is there that this recipe would write again, or one of more tasks.
 
         One of other settings, or of own data that have changed, is outdated; one of more tasks is worth more and stays.
         """
-        path = self.record_path(fold, method, shots, protocol, seed)
+        path = record_path(self.out, experiment, method, shots, protocol, seed)
         if not path.exists():
             return False
         record: Record = read_record(path)
-        experiment = self.experiment(fold)
         if experiment.own and record.recipe.get("files") not in (None, experiment.val_set.fingerprint):
             return False
         wanted = self.recipe.settings(method, shots)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 import gfss
 from gfss.errors import GfssError, unknown
 from gfss.recipe_checks import refuse_contradictions, refuse_unknown_names
-from gfss.recipe_options import CALIBRATOR_SUFFIX, first_mistake, table
+from gfss.recipe_options import about_methods, first_mistake, table
 from gfss.recipes import Recipe
 
 SUFFIX = ".yaml"
@@ -56,17 +56,9 @@ def read_recipe(path: Path, changes: Sequence[str] = ()) -> Recipe:
     for change in changes:
         content = with_change(content, change)
         if change.partition("=")[0].strip() == "methods":
-            content = _about_its_methods(content)
+            methods = content["methods"]
+            content |= about_methods(content, [methods] if isinstance(methods, str) else list(methods or ()))
     return make_recipe(content, str(path))
-
-
-def _about_its_methods(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's content without what it says of methods that are not among its own."""
-    methods = content["methods"]
-    names = [methods] if isinstance(methods, str) else [str(name) for name in methods or ()]
-    names += [name.removesuffix(CALIBRATOR_SUFFIX) for name in names]
-    of_methods = [key for key in ("calibrators", "per_method", "diams") if isinstance(content.get(key), Mapping)]
-    return {**content, **{key: {n: v for n, v in content[key].items() if n in names} for key in of_methods}}
 
 
 def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from gfss.training.episodic_options import EpisodicOptions
 
 Options = TypeVar("Options", BaseOptions, NovelOptions, EpisodicOptions, CalibratorOptions, DiamOptions)
 
+OF_METHODS = ("calibrators", "per_method", "diams")  # keys of a recipe that are tables by method
 CALIBRATOR_SUFFIX = "+T"  # NAME+T is method NAME with a calibrator on its scores
 
 # section IV-B; the width and the resolution of the loss are not printed
@@ -56,6 +57,16 @@ def episodic_from(place: str, given: Any, presets: Mapping[str, EpisodicOptions]
         if isinstance(given, Mapping) and key in given:
             raise GfssError(f"'{place}.{key}' contradicts the recipe's own '{key}'; leave it out")
     return options_from(place, given, presets)
+
+
+def about_methods(settings: Mapping[str, Any], methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What a recipe says of single methods (its keys :data:`OF_METHODS`), without that of methods not named.
+
+    What a calibrator ``NAME+T`` stands on counts as named.
+    """
+    names = {*methods, *(name.removesuffix(CALIBRATOR_SUFFIX) for name in methods)}
+    tables = {key: settings[key] for key in OF_METHODS if isinstance(settings.get(key), Mapping)}
+    return {key: {name: value for name, value in of.items() if name in names} for key, of in tables.items()}
 
 
 def table(place: str, given: Any) -> Mapping[str, Any]:

@@ -168,14 +168,19 @@ def train_method_stage(
             method, experiment.train_source, options, key=_weights_hash(experiment.model.head), **common
         )
     if workers.rank == 0:
-        training = asdict(options)
-        if isinstance(method, Calibrated):
-            training |= {"calibrator": asdict(method.calibrator.options), "novel": asdict(experiment.novel_options)}
-        else:
-            training = {name: value for name, value in training.items() if name not in CALIBRATOR_ONLY}
-        save_method(folder, method, experiment.model.card, training | method.settings)
+        save_method(folder, method, experiment.model.card, training_of(experiment, method, options))
         finish(folder)
     return sum(losses[-50:]) / max(1, len(losses[-50:]))
+
+
+def training_of(experiment: Experiment, method: Method, options: EpisodicOptions) -> dict[str, Any]:
+    """How a method is trained, as it is written down beside its trained part."""
+    training = asdict(options)
+    if isinstance(method, Calibrated):
+        training |= {"calibrator": asdict(method.calibrator.options), "novel": asdict(experiment.novel_options)}
+    else:
+        training = {name: value for name, value in training.items() if name not in CALIBRATOR_ONLY}
+    return training | method.settings
 
 
 def episodes_key(experiment: Experiment, inner: Method, source: Source) -> str:

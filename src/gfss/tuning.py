@@ -14,7 +14,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gfss.data.episodes import shots_in_words, task
 from gfss.errors import GfssError
@@ -28,7 +27,7 @@ from gfss.plan import Plan
 from gfss.recipe_options import CALIBRATOR_SUFFIX
 from gfss.recipes import Recipe
 from gfss.requirements import missing
-from gfss.stages import episodes_key, train_base_stage, train_held_out_stage
+from gfss.stages import episodes_key, train_base_stage, train_held_out_stage, training_of
 from gfss.training.checkpoint import has_checkpoint
 from gfss.training.episodic import train_calibrator
 from gfss.training.loop import finish
@@ -115,8 +114,7 @@ class Tuning:
         if not isinstance(method, Calibrated):
             return method
         options = replace(self.recipe.training(name, self.shots), held_out=_groups(self.recipe))
-        training: dict[str, Any] = {**asdict(options), "calibrator": asdict(method.calibrator.options)}
-        training["novel"] = asdict(experiment.novel_options)
+        training = training_of(experiment, method, options)
         key = episodes_key(experiment, method.inner, source)
         settings = hashlib.sha256(json.dumps([training, key]).encode()).hexdigest()[:10]
         place = experiment.folder / f"tuning-without-part{self.part}of{_groups(self.recipe)}"

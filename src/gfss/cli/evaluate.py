@@ -67,17 +67,18 @@ def evaluate(
         refuse_unwritable(out.parent if out.suffix == ".json" else out)
     count = tasks or (1000 if protocol == "paired" else 5)
 
-    def place(name: str) -> Path | None:
-        if out is None or out.suffix == ".json":
-            return out
-        return record_path(out, experiment, name, shots, protocol, seed, supports)
+    paths: dict[str, Path] = {}
+    if out and out.suffix == ".json":  # a file that is named may be replaced
+        paths = {names[0]: out}
+    elif out:
+        paths = {name: record_path(out, experiment, name, shots, protocol, seed, supports) for name in names}
+        for path in paths.values():
+            refuse_fewer_tasks(path, count)
 
     def write(record: Record) -> None:
-        if path := place(record.method):
-            write_record(path, record)
+        if record.method in paths:
+            write_record(paths[record.method], record)
 
-    for path in filter(None, map(place, names)):
-        refuse_fewer_tasks(path, count)
     what = (experiment, names, shots, cast(ProtocolName, protocol), count, seed, supports)
     records = evaluate_stage(*what, write=write)
     if not is_first():

@@ -103,8 +103,8 @@ def _plan(
     """The plan of the part of a recipe that a table or figure needs."""
     from gfss.plan import Plan
     from gfss.recipe_files import find_recipe, read_recipe
+    from gfss.recipe_options import about_methods
     from gfss.reproduce import FIGURES, TABLES
-    from gfss.requirements import find_weights
 
     table = "table3" if name in FIGURES else name
     file = find_recipe(recipe or recipe_for(table, encoder) or TABLES[table].recipes[0])
@@ -120,16 +120,9 @@ def _plan(
         raise GfssError(f"the recipe {file} has no method of {name}; give another with --recipe")
     if protocol not in whole.protocols:
         raise GfssError(f"the recipe {file} has no {protocol} protocol; add it with --set protocols.{protocol}=5")
-    part = whole.model_copy(
-        update={
-            "methods": tuple(methods),
-            "protocols": {protocol: whole.protocols[protocol]},
-            "calibrators": {key: value for key, value in whole.calibrators.items() if key in methods},
-            "diams": {key: value for key, value in whole.diams.items() if key in methods},
-            "per_method": {key: value for key, value in whole.per_method.items() if key in methods},
-        }
-    )
-    return Plan(part, runs, out, root, find_weights(part.encoder, weights), records=name not in FIGURES)
+    changes_of_part = {"methods": tuple(methods), "protocols": {protocol: whole.protocols[protocol]}}
+    part = whole.model_copy(update=changes_of_part | about_methods(vars(whole), methods))
+    return Plan(part, runs, out, root, weights, records=name not in FIGURES)
 
 
 def _records(places: list[Path]) -> list[Record]:
@@ -178,7 +171,7 @@ def _say_what_is_missing(name: str, encoder: str, methods: list[str], plan: Plan
     """
     from gfss.recipe_files import find_recipe, read_recipe
     from gfss.reproduce import TABLES
-    from gfss.requirements import find_weights, missing
+    from gfss.requirements import missing
 
     if not methods:
         return
@@ -189,13 +182,15 @@ def _say_what_is_missing(name: str, encoder: str, methods: list[str], plan: Plan
         return
     recipe = read_recipe(find_recipe(file)) if file else plan.recipe
     there = [method for method in methods if method in recipe.methods]
+    if not there:
+        typer.echo(f"{words}; the recipe has none of them", err=True)
+        return
     which = "what is missing" if there == methods else ", ".join(there)
     if len(recipe.folds) < len(TABLES[name].folds):
         which += f" on fold {' and '.join(map(str, recipe.folds))}"
     command = " ".join([f"gfss reproduce {name} --run --encoder {encoder}", *(given if own else [])])
-    typer.echo(f"{words}; {command} runs {which}" if there else f"{words}; the recipe has none of them", err=True)
-    weights = plan.weights if own else find_weights(encoder, None)
-    if sentence := missing(plan.recipe.data, encoder, plan.root, weights):
+    typer.echo(f"{words}; {command} runs {which}", err=True)
+    if sentence := missing(plan.recipe.data, encoder, plan.root, plan.weights if own else None):
         typer.echo(f"that needs more than is here: {sentence}", err=True)
 
 

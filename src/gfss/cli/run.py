@@ -42,18 +42,17 @@ def run(
     from gfss.plan import Plan
     from gfss.progress import console
     from gfss.recipe_files import find_recipe, read_recipe
-    from gfss.requirements import find_weights, missing
+    from gfss.requirements import missing
     from gfss.runner import run_plan
 
     o.use_threads(threads)
     chosen = read_recipe(find_recipe(recipe), change or [])
-    weights = find_weights(chosen.encoder, encoder_weights)
-    plan = Plan(chosen, runs, out, root, weights, find_device(device))
+    plan = Plan(chosen, runs, out, root, encoder_weights, find_device(device))
     if dry_run:
         from rich.console import Console
 
         Console(width=None).print(plan_table(plan))
-        if sentence := missing(chosen.data, chosen.encoder, root, weights):
+        if sentence := missing(chosen.data, chosen.encoder, root, encoder_weights):
             typer.echo(f"not ready to run: {sentence}")
         return
     done = run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
@@ -62,7 +61,7 @@ def run(
         from gfss.evaluation.report import write_report
 
         page = out / f"{Path(recipe).stem}.html"
-        experiment = chosen.experiment(chosen.folds[0], runs, root, weights)
+        experiment = chosen.experiment(chosen.folds[0], runs, root, encoder_weights)
         write_report([out / experiment.folder.parent.name], page, experiment)
         typer.echo(f"report: {page}")
 

@@ -43,13 +43,11 @@ def tune(
     from gfss.plan import Plan
     from gfss.progress import console
     from gfss.recipe_files import find_recipe, read_recipe
-    from gfss.requirements import find_weights
     from gfss.tuning import comparisons
 
     o.use_threads(threads)
     chosen = read_recipe(find_recipe(recipe), change or [])
-    weights = find_weights(chosen.encoder, encoder_weights)
-    plan = Plan(chosen, runs, out, root, weights, find_device(device), records=False)
+    plan = Plan(chosen, runs, out, root, encoder_weights, find_device(device), records=False)
     records = []
     for tuning in comparisons(plan, part or ()):
         console.print(tuning.words, highlight=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gfss.errors import unknown
@@ -12,7 +12,7 @@ from gfss.methods.base import Method
 from gfss.methods.bcm import BaseClassMining
 from gfss.methods.capl import Capl
 from gfss.methods.denet import Denet, DenetOptions
-from gfss.methods.diam import Diam
+from gfss.methods.diam import Diam, DiamOptions
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.methods.pfenet import Pfenet, PfenetOptions
 from gfss.methods.pfenet_per_class import PfenetPerClass
@@ -35,6 +35,7 @@ class Context:
         fitter: fits novel classifiers; shared, so that methods examined together fit each task once.
         levels: encoder levels that features carry, besides those that the base model reads.
         published: DENet and PFENet in their published width, for graphics cards, and DIaM with its published weights.
+        diams: further DIaMs by name, and the usual one with other options.
     """
 
     model: BaseModel
@@ -42,6 +43,7 @@ class Context:
     fitter: NovelFitter = field(default_factory=NovelFitter)
     levels: tuple[str, ...] = ()
     published: bool = False
+    diams: Mapping[str, DiamOptions] = field(default_factory=dict)
 
     @property
     def base(self) -> int:
@@ -149,9 +151,11 @@ def build_method(name: str, context: Context) -> Method:
 
     Methods with a module come untrained.
     """
-    refuse_unknown_method(name)
-    builders = UNTRAINED | TRAINED
-    if name in builders:
-        return builders[name](context)
-    inner = build_method(name.removesuffix("+T"), context)
-    return Calibrated(inner, Calibrator(PRESETS["default"], context.map_size), name)
+    if name in context.diams:
+        return Diam(context.diams[name], name)
+    inner = name.removesuffix("+T")
+    if inner not in context.diams:
+        refuse_unknown_method(name)
+    if inner == name:
+        return (UNTRAINED | TRAINED)[name](context)
+    return Calibrated(build_method(inner, context), Calibrator(PRESETS["default"], context.map_size), name)
