@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gfss import quickstart as module
+from gfss.cli import main
 from gfss.evaluation.records import find_records, read_record
 from gfss.quickstart import METHODS, SHOTS, quickstart
 from gfss.stages import BASE_RECIPES, SCRATCH
@@ -19,6 +20,7 @@ def test_everything_once_and_then_reused(tmp_path: Path, scenes_root: Path, monk
     monkeypatch.setitem(BASE_RECIPES, "scratch", replace(SCRATCH, epochs=1))
     monkeypatch.setattr(module, "QUICK", EpisodicOptions(iterations=2, episodes=2, several=0, held_out=0))
     monkeypatch.setattr(module, "EXAMPLES", 1)
+    (tmp_path / "records").mkdir()  # empty: an earlier attempt was stopped early
     page = quickstart(tmp_path, tasks=1).read_text()
     records = [read_record(path) for path in find_records([tmp_path / "records"])]
     assert sorted((r.method, r.shots) for r in records) == sorted((m, s) for m in METHODS for s in SHOTS)
@@ -32,3 +34,8 @@ def test_everything_once_and_then_reused(tmp_path: Path, scenes_root: Path, monk
     for stage in ("train_base_stage", "train_method_stage", "evaluate_stage"):
         monkeypatch.setattr(module, stage, not_again)
     assert quickstart(tmp_path, tasks=1).read_text() == page
+
+
+def test_no_tasks_are_refused_before_anything_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quickstart", "--tasks", "0"]) == 2
+    assert "--tasks" in capsys.readouterr().err

@@ -12,10 +12,10 @@ from gfss.cli.reproduce import recipe_for
 from gfss.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.paper import paper_figure
-from gfss.evaluation.records import write_record
+from gfss.evaluation.records import read_records, write_record
 from gfss.evaluation.tables import Table
 from gfss.recipe_files import find_recipe, read_recipe
-from gfss.reproduce import NOT_RUN, TABLES, cost_table, find_costs, make_tables, missing_rows, target
+from gfss.reproduce import NOT_RUN, TABLES, cost_tables, find_costs, make_tables, missing_rows, target
 
 
 def row(table: Table, name: str) -> dict[str, str]:
@@ -95,19 +95,68 @@ def test_of_several_recipes_the_one_with_most_records_is_shown() -> None:
     few = fake_record("nsf", 10, recipe={"size": 100}, tasks=2000)
     many = [fake_record("nsf", 60, recipe={"size": 417}, seed=seed) for seed in range(2)]
     (table,) = make_tables("table3", [few, *many], "lite0")
-    assert row(table, "nsf")["base"] == "60.00 ± 0.00"
+    assert row(table, "nsf (1 of 2 settings)")["base"] == "60.00 ± 0.00"
 
 
 def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:
     path = tmp_path / "pascal-lite0" / "fold0" / "costs.csv"
     add_cost(path, TrainingCost("pcn", 1, 100.0, 512.0, False, "a cpu"))
     add_cost(path, TrainingCost("pcn", 1, 5400.0, 2048.0, True, "a cpu"))
-    costs = find_costs([tmp_path], "pascal", "lite0")
-    table = cost_table([fake_record()], costs, "lite0")
+    (table,) = cost_tables([fake_record()], [tmp_path], "lite0")
     ours, paper = row(table, "pcn"), row(table, "pcn, paper (resnet50)")
     assert (ours["hours"], ours["gigabytes"], ours["H"], ours["machine"]) == ("> 1.50", "2.0", "48.00", "a cpu")
     assert (paper["hours"], paper["gigabytes"], paper["H"]) == ("6.80", "4.70", "53.09")
     assert row(table, "denet")["hours"] == NOT_RUN
+    assert "paired protocol, per-image IoU" in table.title
+
+
+def test_costs_of_frozen_and_trained_encoders_stand_beside_their_own_figures(tmp_path: Path) -> None:
+    for folder, seconds in (("pascal-lite0", 3600.0), ("pascal-lite0-paper", 7200.0)):
+        add_cost(tmp_path / folder / "fold0" / "costs.csv", TrainingCost("pcn", 1, seconds, None, False, "a cpu"))
+    records = [fake_record(base=50.0 + 10 * t, recipe={"base": {"train_encoder": t}}) for t in (False, True)]
+    frozen, trained = (row(table, "pcn") for table in cost_tables(records, [tmp_path], "lite0"))
+    assert (frozen["hours"], frozen["H"]) == ("1.00", f"{2 * 50 * 40 / 90:.2f}")
+    assert (trained["hours"], trained["H"]) == ("2.00", "48.00")
+
+
+@pytest.mark.parametrize("options", [["--protocol", "joint"], ["--metric", "accumulated"]])
+def test_table_8_has_one_protocol_and_metric(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "table8", *options]) == 2
+    assert "leave the options out" in capsys.readouterr().err
+
+
+def test_other_supports_and_folds_have_tables_of_their_own() -> None:
+    usual = fake_record("nsf", 50.0, protocol="joint")
+    other = fake_record("nsf", 60.0, protocol="joint", recipe={"supports": "train"})
+    first, second = make_tables("table3", [usual, other], "lite0", "joint")
+    assert "supports of the val list" in first.title
+    assert "supports of the train list" in second.title
+    assert (row(first, "nsf")["base"], row(second, "nsf")["base"]) == ("50.00", "60.00")
+
+
+def test_the_paper_does_not_stand_beside_other_folds() -> None:
+    usual, blocks = (fake_record("nsf", data="coco", recipe={"contiguous": c} if c else {}) for c in (False, True))
+    (one_shot, _) = make_tables("table2", [usual], "lite0")
+    assert "nsf, paper (resnet50)" in {row[0] for row in one_shot.rows}
+    (one_shot, _) = make_tables("table2", [blocks], "lite0")
+    assert not any("paper" in row[0] for row in one_shot.rows)
+
+
+def test_seeds_of_trainings_make_no_other_settings() -> None:
+    records = [fake_record("pcn", 50 + seed, seed=seed, recipe={"training": {"seed": seed}}) for seed in range(2)]
+    (table,) = make_tables("table6", records, "lite0")
+    assert row(table, "pcn")["seeds"] == "2"
+
+
+def test_the_committed_records_fill_every_cell_of_the_results_page() -> None:
+    """One row of settings per method and no gaps, or `gfss reproduce` shows less than docs/results.md does."""
+    records = read_records([Path(__file__).parents[1] / "results" / "pascal-lite0"])
+    gaps = {"base", "pcn-printed", "diam"}  # not run on every fold, or not at 5 shots
+    for protocol in ("paired", "joint"):
+        tables = make_tables("table1", records, "lite0", protocol)
+        assert len(tables) == 2
+        assert set(missing_rows(tables)) <= gaps
+        assert not any("settings" in row[0] for table in tables for row in table.rows)
 
 
 def test_costs_are_found_from_the_folder_of_records_itself_and_not_mixed_with_a_tag(tmp_path: Path) -> None:
@@ -144,7 +193,7 @@ def test_what_is_missing_with_another_encoder_is_run_by_another_command(
         write_record(tmp_path / f"{encoder}.json", fake_record("nsf", encoder=encoder))
     assert main(["reproduce", "table3", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().err
-    assert "gfss reproduce table3 --run --encoder resnet50" in said
+    assert f"gfss reproduce table3 --run --encoder resnet50 --results {tmp_path}" in said
     assert "not run with tiny: score, npf; no recipe" in said
     assert main(["reproduce", "table3", "--results", str(tmp_path), "--encoder", "tiny", "--run"]) == 2
     assert "no recipe of table3 is about encoder tiny" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 from gfss.data.episodes import shots_in_words, task
 from gfss.evaluation.html import Page
 from gfss.evaluation.pictures import view_task
-from gfss.evaluation.records import Record, find_records, read_record, write_record
+from gfss.evaluation.records import Record, read_records, write_record
 from gfss.examination import evaluate_stage, record_path
 from gfss.experiment import Experiment
 from gfss.methods.fitted import NormalisedScoreFusion
@@ -49,7 +49,7 @@ def quickstart(folder: Path, fold: int = 0, tasks: int = TASKS) -> Path:
 
 def _evaluated(experiment: Experiment, folder: Path, shots: int, tasks: int) -> list[Record]:
     """Records of all methods for a number of shots, from disk where they are complete."""
-    done = [read_record(path) for path in find_records([folder])] if folder.exists() else []
+    done = read_records([folder]) if any(folder.rglob("*.json")) else []
     done = [r for r in done if r.shots == shots and r.tasks == tasks and r.fold == experiment.fold]
     if {r.method for r in done} >= set(METHODS):
         return [next(r for r in done if r.method == name) for name in METHODS]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
 from gfss.errors import unknown
-from gfss.evaluation.costs import TrainingCost, read_costs
+from gfss.evaluation.costs import TrainingCost, cost_words, read_costs
 from gfss.evaluation.families import families
 from gfss.evaluation.paper import PaperFigure, paper_figure
 from gfss.evaluation.records import MetricName, Record
+from gfss.evaluation.settings import by_settings
 from gfss.evaluation.summary import Figures, average, spread
 from gfss.evaluation.tables import NOTHING, Table
 
@@ -50,6 +50,11 @@ class Target:
     recipes: tuple[str, ...]
     folds: tuple[int, ...] = (0,)
     shots: tuple[int, ...] = (1,)
+
+    @property
+    def methods(self) -> set[str]:
+        """Our methods in it."""
+        return {row.method for row in self.rows}
 
 
 def _same(*names: str) -> tuple[Row, ...]:
@@ -106,10 +111,17 @@ def target(name: str) -> Target:
 
 
 class Cell(NamedTuple):
-    """Our figures of a method: fold -> seed -> figures, with the number of tasks they were measured on, in words."""
+    """Our figures of a method.
+
+    Attributes:
+        folds: fold -> seed -> figures.
+        tasks: how many they were measured on, in words.
+        settings: how many settings of the method there are records of; one of them is shown.
+    """
 
     folds: dict[int | str, dict[int, Figures]]
     tasks: str
+    settings: int
 
 
 def make_tables(
@@ -125,48 +137,72 @@ def make_tables(
     for shots in wanted.shots:
         kind = (wanted.data, encoder, protocol, shots)
         chosen = [r for r in records if (r.data, r.encoder, r.protocol, r.shots) == kind and metric in r.figures]
-        chosen = [r for r in chosen if r.fold in wanted.folds and r.method in {row.method for row in wanted.rows}]
+        chosen = [r for r in chosen if r.fold in wanted.folds and r.method in wanted.methods]
         for words, own in (families(chosen) or {"": chosen}).items():
             title = (
                 f"{name}: {wanted.title} ({wanted.data}, {shots_in_words(shots)}, encoder {encoder}, "
                 f"{f'{words}, ' if words else ''}{protocol} protocol, {metric} IoU in percent)"
             )
+            contiguous = any(record.recipe.get("contiguous") for record in own)  # other folds than the paper's
             rows: list[tuple[str, ...]] = []
             for row in wanted.rows:
                 rows.append(_our_row(wanted, row, _cell([r for r in own if r.method == row.method], metric)))
-                if paper := _paper_row(wanted, row, encoder, shots, (protocol, metric)):
+                if not contiguous and (paper := _paper_row(wanted, row, encoder, shots, (protocol, metric))):
                     rows.append(paper)
             tables.append(Table(title, _header(wanted), rows))
     return tables
 
 
-def cost_table(records: Sequence[Record], costs: Sequence[TrainingCost], encoder: str) -> Table:
-    """Table 8: hours and gigabytes of training, without the base model, and H."""
-    wanted, rows = target("table8"), []
-    by_method = {cost.method: cost for cost in costs if cost.shots == 1}
-    for row in wanted.rows:
-        cell = _cell([r for r in records if _is_table8(r, encoder, row.method)], "per-image")
-        _, *_, harmonic, folds, tasks, seeds = _our_row(wanted, row, cell)
-        cost = by_method.get(row.method)
-        hours, memory = _cost_words(cost)
-        rows.append((row.method, cost.cpu if cost else NOTHING, hours, memory, harmonic, folds, tasks, seeds))
-        paper = paper_figure("cost", row.paper) or PaperFigure()
-        printed = tuple(_number(value) for value in (paper.hours, paper.gigabytes, paper.harmonic))
-        rows.append((f"{row.method}, paper (resnet50)", "RTX 2080 Ti", *printed, NOTHING, "1,000", NOTHING))
-    title = (
-        f"table8: {wanted.title} (pascal fold 0, 1 shot, encoder {encoder}; hours without the base model, "
-        "gigabytes of the whole process until then)"
-    )
-    return Table(title, ("method", "machine", "hours", "gigabytes", "H", "folds", "tasks", "seeds"), rows)
+def cost_tables(records: Sequence[Record], results: Sequence[Path], encoder: str) -> list[Table]:
+    """Table 8: hours and gigabytes of training, without the base model, and H; frozen and trained encoders apart.
+
+    Args:
+        results: folders with the records and the training costs beside them.
+    """
+    wanted = target("table8")
+    chosen = [record for record in records if _is_table8(record, encoder) and record.method in wanted.methods]
+    tables: list[Table] = []
+    for words, own in (families(chosen) or {"": chosen}).items():
+        frozen = not any(record.recipe.get("base", {}).get("train_encoder") for record in own)
+        costs = find_costs(results, wanted.data, encoder, tagged=not frozen)
+        rows = [line for row in wanted.rows for line in _cost_rows(row, own, costs)]
+        title = (
+            f"table8: {wanted.title} (pascal fold 0, 1 shot, encoder {encoder}, {f'{words}, ' if words else ''}paired "
+            "protocol, per-image IoU in percent; hours without the base model, gigabytes of the whole process until "
+            "then)"
+        )
+        header = ("method", "machine", "hours", "gigabytes", "H", "folds", "tasks", "seeds")
+        tables.append(Table(title, header, rows))
+    return tables
 
 
-def find_costs(results: Iterable[Path], data: str, encoder: str, fold: int = 0) -> list[TrainingCost]:
-    """Training costs beside the records of a data set and encoder; of folders with a tag where there is no other."""
+def _cost_rows(row: Row, records: Sequence[Record], costs: Sequence[TrainingCost]) -> list[tuple[str, ...]]:
+    cell = _cell([record for record in records if record.method == row.method], "per-image")
+    name, *_, harmonic, folds, tasks, seeds = _our_row(target("table8"), row, cell)
+    cost = next((cost for cost in costs if (cost.method, cost.shots) == (row.method, 1)), None)
+    ours = (cost.cpu, *cost_words(cost)) if cost else (NOTHING, NOT_RUN, NOT_RUN)
+    paper = paper_figure("cost", row.paper) or PaperFigure()
+    printed = tuple(_number(value) for value in (paper.hours, paper.gigabytes, paper.harmonic))
+    return [
+        (name, *ours, harmonic, folds, tasks, seeds),
+        (f"{row.method}, paper (resnet50)", "RTX 2080 Ti", *printed, NOTHING, "1,000", NOTHING),
+    ]
+
+
+def find_costs(
+    results: Iterable[Path], data: str, encoder: str, fold: int = 0, tagged: bool = False
+) -> list[TrainingCost]:
+    """Training costs beside the records of a data set and encoder.
+
+    Args:
+        tagged: prefer folders with a tag, as recipes with trained encoders have; otherwise those without.
+    """
     every = [path for place in results for path in sorted(place.resolve().rglob("costs.csv"))]
     there = [path for path in every if path.parent.name == f"fold{fold}"]
     plain = [path for path in there if path.parents[1].name == f"{data}-{encoder}"]
-    tagged = [path for path in there if path.parents[1].name.startswith(f"{data}-{encoder}-")]
-    return [cost for path in plain or tagged for cost in read_costs(path)]
+    others = [path for path in there if path.parents[1].name.startswith(f"{data}-{encoder}-")]
+    chosen = (others or plain) if tagged else (plain or others)
+    return [cost for path in chosen for cost in read_costs(path)]
 
 
 def encoders_of(records: Iterable[Record], data: str) -> list[str]:
@@ -179,16 +215,9 @@ def missing_rows(tables: Iterable[Table]) -> list[str]:
     return list(dict.fromkeys(row[0] for table in tables for row in table.rows if NOT_RUN in row))
 
 
-def _is_table8(record: Record, encoder: str, method: str) -> bool:
-    kind = (record.data, record.encoder, record.protocol, record.shots, record.fold, record.method)
-    return kind == ("pascal", encoder, "paired", 1, 0, method) and "per-image" in record.figures
-
-
-def _cost_words(cost: TrainingCost | None) -> tuple[str, str]:
-    if cost is None:
-        return NOT_RUN, NOT_RUN
-    hours = f"{'> ' if cost.resumed else ''}{cost.seconds / 3600:.2f}"
-    return hours, NOTHING if cost.peak_memory_mb is None else f"{cost.peak_memory_mb / 1024:.1f}"
+def _is_table8(record: Record, encoder: str) -> bool:
+    kind = (record.data, record.encoder, record.protocol, record.shots, record.fold)
+    return kind == ("pascal", encoder, "paired", 1, 0) and "per-image" in record.figures
 
 
 def _header(wanted: Target) -> tuple[str, ...]:
@@ -197,21 +226,17 @@ def _header(wanted: Target) -> tuple[str, ...]:
 
 
 def _cell(records: Sequence[Record], metric: MetricName) -> Cell | None:
-    """The records of one method; where several recipes ran, the one with most records, then most tasks."""
-    groups: dict[str, list[Record]] = defaultdict(list)
-    for record in sorted(records, key=lambda record: record.tasks):
-        settings = {**record.recipe, "base": {**record.recipe.get("base", {}), "seed": None}}
-        groups[json.dumps(settings, sort_keys=True)].append(record)
+    """The records of one method; where several settings ran, those with most records, then most tasks."""
+    groups = list(by_settings(records).values())
     if not groups:
         return None
-    cells = [{(r.fold, r.seed): r for r in group} for group in groups.values()]  # of equal ones that with most tasks
-    best = max(cells, key=lambda cell: (len(cell), sum(r.tasks for r in cell.values())))
+    best = max(groups, key=lambda group: (len(group), sum(r.tasks for r in group)))
     folds: dict[int | str, dict[int, Figures]] = defaultdict(dict)
-    for (fold, seed), record in best.items():
-        folds[fold][seed] = record.figures[metric]
-    tasks = [record.tasks for record in best.values()]
+    for record in best:
+        folds[record.fold][record.seed] = record.figures[metric]
+    tasks = [record.tasks for record in best]
     fewest, most = min(tasks), max(tasks)
-    return Cell(dict(folds), f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}")
+    return Cell(dict(folds), f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}", len(groups))
 
 
 def _our_row(wanted: Target, row: Row, cell: Cell | None) -> tuple[str, ...]:
@@ -221,15 +246,15 @@ def _our_row(wanted: Target, row: Row, cell: Cell | None) -> tuple[str, ...]:
     for fold in wanted.folds if several else ():
         mean = average(found[fold]) if fold in found else None
         singles += [_number(mean.base), _number(mean.novel)] if mean else [NOT_RUN, NOT_RUN]
-    complete = cell is not None and len(found) == len(wanted.folds)
-    if not complete or cell is None:
-        return (row.method, *singles, *[NOT_RUN] * 4, f"{len(found)} of {len(wanted.folds)}", NOTHING, NOTHING)
+    name = f"{row.method} (1 of {cell.settings} settings)" if cell and cell.settings > 1 else row.method
+    if cell is None or len(found) < len(wanted.folds):
+        return (name, *singles, *[NOT_RUN] * 4, f"{len(found)} of {len(wanted.folds)}", NOTHING, NOTHING)
     mean = average([average(runs) for runs in found.values()], per_class=False)
     shared = set.intersection(*(set(cell.folds[fold]) for fold in found))
     runs = [average([cell.folds[f][seed] for f in found], per_class=False) for seed in sorted(shared)]
     spreads = spread(runs)
     numbers = [_number(getattr(mean, key), spreads[key]) for key in ("base", "novel", "miou", "harmonic")]
-    return (row.method, *singles, *numbers, str(len(found)), cell.tasks, str(min(map(len, found.values()))))
+    return (name, *singles, *numbers, str(len(found)), cell.tasks, str(min(map(len, found.values()))))
 
 
 def _paper_row(wanted: Target, row: Row, encoder: str, shots: int, shown: tuple[str, str]) -> tuple[str, ...] | None:

@@ -23,3 +23,13 @@ def test_a_trained_encoder_says_enough() -> None:
     first = fake_record(recipe={"base": {"epochs": 6, "train_encoder": False}})
     second = fake_record(recipe={"base": {"epochs": 100, "train_encoder": True}})
     assert families([first, second]) == {"encoder frozen": [first], "encoder trained too": [second]}
+
+
+def test_what_a_record_does_not_say_is_as_usual() -> None:
+    old = fake_record(recipe={"base": {"epochs": 6}})
+    trained = fake_record(recipe={"base": {"epochs": 6, "train_encoder": True}})
+    supports = fake_record(recipe={"base": {"epochs": 6}, "supports": "train"})
+    assert families([old, trained]) == {"encoder frozen": [old], "encoder trained too": [trained]}
+    assert families([old, supports]) == {"supports of the val list": [old], "supports of the train list": [supports]}
+    blind = [fake_record("oracle", recipe=recipe) for recipe in ({}, {"supports": "train"})]
+    assert list(families(blind)) == ["supports of the val list", "supports of the train list"]

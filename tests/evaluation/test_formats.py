@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from gfss.evaluation.formats import as_latex, as_markdown
+import io
+
+from rich.console import Console
+
+from gfss.evaluation.formats import as_latex, as_markdown, as_rich
 from gfss.evaluation.tables import HEADER, Table
 
 
@@ -16,3 +20,9 @@ def test_markdown_and_latex_escape_their_signs() -> None:
     assert r"a|b & $>$ 50\%\_x & 1.00 $\pm$ 0.10 &" in latex
     assert r"\caption{my\_data, 1 shot}" in latex
     assert all(line.count("&") == len(HEADER) - 1 for line in latex.splitlines() if line.endswith(r"\\"))
+
+
+def test_a_terminal_shows_brackets_of_the_title() -> None:
+    console = Console(width=200, file=io.StringIO())
+    console.print(as_rich(Table("yard [v2], 1 shot", HEADER, [("x",) * len(HEADER)])))
+    assert "yard [v2], 1 shot" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -40,7 +40,7 @@ def results(tmp_path: Path) -> Path:
         for fold in range(2):
             record = fake_record(method, base + fold, novel, fold=fold)
             write_record(folder / f"{method}-{fold}.json", record)
-    add_cost(folder / "costs.csv", TrainingCost("pcn", 1, 720.0, 2048.0, False, "a cpu"))
+    add_cost(folder / "pascal-lite0" / "fold0" / "costs.csv", TrainingCost("pcn", 1, 720.0, 2048.0, False, "a cpu"))
     return folder
 
 
@@ -76,6 +76,38 @@ def test_bars_go_from_before_to_after(results: Path, tmp_path: Path) -> None:
     page = write_report([results], tmp_path / "report.html").read_text()
     assert "48.0 → 47.0" in page  # the new class
     assert "33.5 → 56.5" in page  # a known class, mean of two folds
+
+
+def test_bars_compare_the_folds_that_both_methods_have(results: Path, tmp_path: Path) -> None:
+    write_record(results / "nsf-2.json", fake_record("nsf", 98.0, 98.0, fold=2))
+    page = write_report([results], tmp_path / "report.html").read_text()
+    assert "48.0 → 47.0" in page
+    assert "33.5 → 56.5" in page
+
+
+def test_a_mean_is_over_folds_and_of_one_kind_of_settings(results: Path, tmp_path: Path) -> None:
+    for seed in (1, 2):  # fold 0 has three seeds, fold 1 one
+        write_record(results / f"pcn-0-{seed}.json", fake_record("pcn", 64.0, 47.0, fold=0, seed=seed))
+    for fold in range(2):
+        write_record(results / f"other-{fold}.json", fake_record("pcn", 10.0, 10.0, fold=fold, recipe={"size": 99}))
+        write_record(results / f"few-{fold}.json", fake_record("pcn", 90.0, 90.0, fold=fold, tasks=3))
+    page = write_report([results], tmp_path / "report.html").read_text()
+    first = page[page.index("<table>") : page.index("</table>")]
+    rows = dict(re.findall(r"<tr><td>([^<]+)</td><td[^>]*>(?:<b>)?([\d.]+)", first))
+    assert rows == {"pcn": "62.5", "nsf": "38.5", "score": "60.5", "pcn 2 (size=99)": "10.0"}
+
+
+def test_a_folder_with_models_beside_the_records_is_reported(results: Path, tmp_path: Path) -> None:
+    (results / "scenes" / "base").mkdir(parents=True)
+    (results / "scenes" / "base" / "base.json").write_text('{"card": {}, "sha256": "0"}')
+    assert "Who wins" in write_report([results], tmp_path / "report.html").read_text()
+
+
+def test_costs_say_where_they_come_from_and_whether_they_are_all(results: Path, tmp_path: Path) -> None:
+    add_cost(results / "own" / "fold3" / "costs.csv", TrainingCost("capl", 1, 60.0, None, True, "another cpu"))
+    page = re.sub("<[^>]+>", " ", write_report([results], tmp_path / "report.html").read_text())
+    assert "pascal-lite0 fold0 pcn 1 12.0 2.0 a cpu" in " ".join(page.split())
+    assert "own fold3 capl 1 &gt; 1.0 - another cpu" in " ".join(page.split())
 
 
 def test_a_tiny_run_adds_confusion_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,3 +153,7 @@ def test_labels_of_the_chart_cover_neither_points_nor_each_other() -> None:
         for start, end, other in boxes[:number]:
             assert abs(height - other) >= LINE_HEIGHT or left >= end or start >= right
         assert all(abs(height - y) >= LINE_HEIGHT or x < left or x > right for x, y in points.values())
+
+
+def test_many_methods_on_one_spot_can_be_drawn() -> None:
+    assert balance_chart({f"method{i}": (50.0, 40.0) for i in range(120)}).count("<circle") == 120

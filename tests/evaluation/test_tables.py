@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from gfss.cli import main
-from gfss.errors import GfssError
 from gfss.evaluation.records import Record, write_record
 from gfss.evaluation.summary import summarise
 from gfss.evaluation.tables import COLUMNS, csv_table, grouped_tables
@@ -51,8 +50,14 @@ def test_csv_has_one_row_per_record_and_metric() -> None:
     assert rows[2] == {
         **{"data": "pascal", "fold": "2", "shots": "1", "encoder": "resnet50", "method": "pcn", "protocol": "paired"},
         **{"metric": "per-image", "tasks": "1000", "seeds": "3", "base": "60.0000", "novel": "40.0000"},
-        **{"miou": "53.3333", "mean": "50.0000", "harmonic": "48.0000", "background": "90.0000"},
+        **{"miou": "53.3333", "mean": "50.0000", "harmonic": "48.0000", "background": "90.0000", "settings": ""},
     }
+
+
+def test_csv_tells_settings_apart() -> None:
+    records = [make_record(recipe=recipe) for recipe in ({"size": 417}, {"size": 417, "supports": "train"})]
+    rows = list(csv.DictReader(io.StringIO(csv_table(records))))
+    assert [row["settings"] for row in rows] == ["", "supports=train"]
 
 
 def test_csv_leaves_missing_figures_empty() -> None:
@@ -119,9 +124,19 @@ def test_seeds_and_folds_inside_a_recipe_make_no_other_recipe() -> None:
     assert [row["method"] for row in rows] == ["pcn (base.epochs=3)", "pcn (base.epochs=9)"]
 
 
-def test_two_results_of_one_recipe_and_seed_are_refused() -> None:
-    with pytest.raises(GfssError, match="same recipe but different figures"):
-        grouped_tables([make_record(60), make_record(61)])
+def test_two_results_of_one_recipe_and_seed_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, base in (("one", 60), ("two", 61)):
+        write_record(tmp_path / f"{name}.json", make_record(base))
+    assert main(["tables", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'one.json'} and {tmp_path / 'two.json'}" in " ".join(said.split())
+    write_record(tmp_path / "two.json", make_record(60))
+    assert main(["tables", str(tmp_path)]) == 0
+
+
+def test_the_paper_does_not_stand_beside_other_folds() -> None:
+    assert shown([make_record(data="coco")], paper=True)
+    assert not shown([make_record(data="coco", recipe={"contiguous": True})], paper=True)
 
 
 def test_background_is_counted_and_named_if_asked_for() -> None:
@@ -156,7 +171,8 @@ def test_the_command_prints_every_format(
 
 def test_the_command_names_a_bad_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_record(tmp_path / "good.json", make_record())
-    (tmp_path / "bad.json").write_text("{}")
+    (tmp_path / "model.json").write_text("{}")  # no record at all
+    (tmp_path / "bad.json").write_text('{"protocol": "paired", "method": "pcn"}')
     assert main(["tables", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     assert "bad.json is not a record" in captured.err

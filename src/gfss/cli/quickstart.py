@@ -18,7 +18,7 @@ def quickstart(
         "quickstart"
     ),
     fold: o.FoldNumber = 0,
-    tasks: Annotated[int, typer.Option(help="Tasks per row of the table.")] = 20,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks per row of the table.")] = 20,
     threads: o.Threads = 0,
 ) -> None:
     """Train on generated scenes, teach new classes from one and five images, compare the methods, write a report.
@@ -27,12 +27,12 @@ def quickstart(
     """
     o.use_threads(threads)
     from gfss.evaluation.formats import as_rich
-    from gfss.evaluation.records import find_records, read_record
+    from gfss.evaluation.records import read_records
     from gfss.evaluation.tables import grouped_tables
     from gfss.progress import console
     from gfss.quickstart import quickstart as run
 
     report = run(out, fold, tasks)
-    for table in grouped_tables([read_record(path) for path in find_records([out / "records"])]):
+    for table in grouped_tables(read_records([out / "records"])):
         console.print(as_rich(table))
     typer.echo(f"report: {report}")

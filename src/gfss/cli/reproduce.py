@@ -62,9 +62,11 @@ def reproduce(
         raise unknown("protocol", protocol, ("paired", "joint"))
     if metric not in ("per-image", "accumulated"):
         raise unknown("metric", metric, ("per-image", "accumulated"))
+    if name == "table8" and (protocol, metric) != ("paired", "per-image"):
+        raise GfssError("table8 shows H of the paired protocol under the per-image metric only; leave the options out")
     if run and encoder and not recipe and name not in paper.FIGURES and recipe_for(name, encoder) is None:
         raise GfssError(f"no recipe of {name} is about encoder {encoder}; give one with --recipe")
-    plan = _plan(name, recipe, change or [], encoder, protocol, places[0], root, encoder_weights, runs)
+    plan = _plan(name, recipe, change or [], encoder, protocol if run else "", places[0], root, encoder_weights, runs)
     if run:
         from gfss.progress import console
         from gfss.runner import run_plan
@@ -78,15 +80,16 @@ def reproduce(
     tables: dict[str, list[Table]] = {}
     for one in chosen:
         if name == "table8":
-            tables[one] = [paper.cost_table(records, paper.find_costs(places, "pascal", one), one)]
+            tables[one] = paper.cost_tables(records, places, one)
         else:
             tables[one] = paper.make_tables(name, records, one, protocol, cast("MetricName", metric))
     _print([table for own in tables.values() for table in own], style)
-    given = [f"--recipe {recipe}"] * bool(recipe) + [f"--set {one}" for one in change or ()]
-    given += [f"--protocol {protocol}"] * (protocol != "paired") + [f"--runs {runs}"] * (runs != o.RUNS)
+    of_recipe = [f"--recipe {recipe}"] * bool(recipe) + [f"--set {one}" for one in change or ()]
+    given = [f"--protocol {protocol}"] * (protocol != "paired") + [f"--runs {runs}"] * (runs != o.RUNS)
     given += [f"--results {place}" for place in results or ()]
     for one, own in tables.items():
-        _say_what_is_missing(name, one, paper.missing_rows(own), plan, given)
+        options = [*of_recipe * (one == plan.recipe.encoder), *given]
+        _say_what_is_missing(name, one, paper.missing_rows(own), plan, protocol, options)
 
 
 def _plan(
@@ -100,7 +103,11 @@ def _plan(
     weights: Path | None,
     runs: Path,
 ) -> Plan:
-    """The plan of the part of a recipe that a table or figure needs."""
+    """The plan of the part of a recipe that a table or figure needs.
+
+    Args:
+        protocol: which will be run; all of the recipe if empty.
+    """
     from gfss.plan import Plan
     from gfss.recipe_files import find_recipe, read_recipe
     from gfss.recipe_options import about_methods
@@ -118,19 +125,20 @@ def _plan(
     methods = [method for method in whole.methods if method in names]
     if not methods:
         raise GfssError(f"the recipe {file} has no method of {name}; give another with --recipe")
-    if protocol not in whole.protocols:
+    if protocol and protocol not in whole.protocols:
         raise GfssError(f"the recipe {file} has no {protocol} protocol; add it with --set protocols.{protocol}=5")
-    changes_of_part = {"methods": tuple(methods), "protocols": {protocol: whole.protocols[protocol]}}
+    protocols = {protocol: whole.protocols[protocol]} if protocol else whole.protocols
+    changes_of_part = {"methods": tuple(methods), "protocols": protocols}
     part = whole.model_copy(update=changes_of_part | about_methods(vars(whole), methods))
     return Plan(part, runs, out, root, weights, records=name not in FIGURES)
 
 
 def _records(places: list[Path]) -> list[Record]:
     """All records; none is no mistake here, the table then says so."""
-    from gfss.evaluation.records import find_records, read_record
+    from gfss.evaluation.records import read_records
 
     there = [place for place in places if place.is_file() or any(place.rglob("*.json"))]
-    return [read_record(path) for path in find_records(there)] if there else []
+    return read_records(there) if there else []
 
 
 def _figure(name: str, plan: Plan, out: Path, examples: int) -> Path:
@@ -163,7 +171,9 @@ def _print(tables: list[Table], style: Format) -> None:
         typer.echo((as_markdown if style is Format.MD else as_latex)(tables), nl=False)
 
 
-def _say_what_is_missing(name: str, encoder: str, methods: list[str], plan: Plan, given: list[str]) -> None:
+def _say_what_is_missing(
+    name: str, encoder: str, methods: list[str], plan: Plan, protocol: str, given: list[str]
+) -> None:
     """Below a table with gaps: how they are filled, and what that needs.
 
     Args:
@@ -182,13 +192,14 @@ def _say_what_is_missing(name: str, encoder: str, methods: list[str], plan: Plan
         return
     recipe = read_recipe(find_recipe(file)) if file else plan.recipe
     there = [method for method in methods if method in recipe.methods]
-    if not there:
-        typer.echo(f"{words}; the recipe has none of them", err=True)
+    if not there or protocol not in recipe.protocols:
+        what = "none of them" if not there else f"no {protocol} protocol"
+        typer.echo(f"{words}; the recipe has {what}", err=True)
         return
     which = "what is missing" if there == methods else ", ".join(there)
     if len(recipe.folds) < len(TABLES[name].folds):
         which += f" on fold {' and '.join(map(str, recipe.folds))}"
-    command = " ".join([f"gfss reproduce {name} --run --encoder {encoder}", *(given if own else [])])
+    command = " ".join([f"gfss reproduce {name} --run --encoder {encoder}", *given])
     typer.echo(f"{words}; {command} runs {which}", err=True)
     if sentence := missing(plan.recipe.data, encoder, plan.root, plan.weights if own else None):
         typer.echo(f"that needs more than is here: {sentence}", err=True)

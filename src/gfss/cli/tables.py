@@ -46,16 +46,17 @@ def tables(
     mIoU weighs all classes the same, mean is (base + novel) / 2, and H is the
     harmonic mean of the averaged base and novel figures.
 
-    csv has one row per record and metric. The other formats group the records:
+    csv has one row per record and metric; its last column names the settings
+    that tell records of a method apart. The other formats group the records:
     a row per fold with mean ± sample standard deviation over seeds, a row for
     the average over folds, and the paper's figures below, where it has
     comparable ones (mIoU and H of single folds follow from its base and novel).
     """
     from gfss.evaluation.formats import as_latex, as_markdown
-    from gfss.evaluation.records import find_records, read_record
+    from gfss.evaluation.records import read_records
     from gfss.evaluation.tables import csv_table, grouped_tables
 
-    found = [read_record(path) for path in find_records(records or [RESULTS])]
+    found = read_records(records or [RESULTS])
     match style:
         case Format.CSV:
             typer.echo(csv_table(found, with_background), nl=False)

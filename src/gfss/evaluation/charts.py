@@ -52,7 +52,7 @@ def label_places(points: Mapping[str, tuple[float, float]]) -> dict[str, tuple[f
     for name, (x, y) in sorted(points.items(), key=lambda item: item[1][1]):
         width = LETTER * len(name)
         sides = [left for left in (x + GAP, x - GAP - width) if left >= 0 and left + width <= WIDTH - MARGIN]
-        left, height = next(
+        free = (
             (left, y + shift)
             for shift in sorted(range(-HEIGHT, HEIGHT, 2), key=abs)
             for left in sides or [x - GAP - width]
@@ -61,6 +61,7 @@ def label_places(points: Mapping[str, tuple[float, float]]) -> dict[str, tuple[f
                 for start, end, other in taken
             )
         )
+        left, height = next(free, (x + GAP, y))
         taken.append((left, left + width, height))
         labels[name] = (left, height)
     return labels

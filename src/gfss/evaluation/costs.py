@@ -30,6 +30,13 @@ class TrainingCost:
     cpu: str
 
 
+def cost_words(cost: TrainingCost, seconds: int = 3600) -> tuple[str, str]:
+    """Time (in hours, or units of so many seconds) and gigabytes of a training, for a table."""
+    digits = 2 if seconds == 3600 else 1
+    memory = "-" if cost.peak_memory_mb is None else f"{cost.peak_memory_mb / 1024:.1f}"
+    return f"{'> ' if cost.resumed else ''}{cost.seconds / seconds:.{digits}f}", memory
+
+
 def read_costs(path: Path) -> list[TrainingCost]:
     """The costs in a file, none if there is no file."""
     if not path.exists():

@@ -1,4 +1,4 @@
-"""Records whose base models were made alike, told apart from those of other base models."""
+"""Records that were made and examined alike, told apart from those of other base models, folds or supports."""
 
 from __future__ import annotations
 
@@ -8,32 +8,39 @@ from typing import Any
 
 from gfss.evaluation.records import Record
 
-TRAINED_WORDS = {True: "encoder trained too", False: "encoder frozen"}
+USUAL = {"train_encoder": False, "contiguous": False, "supports": "val"}  # where a record does not say
+WORDS = {
+    "train_encoder": {True: "encoder trained too", False: "encoder frozen"},
+    "contiguous": {True: "contiguous folds", False: "interleaved folds"},
+    "supports": {"train": "supports of the train list", "val": "supports of the val list"},
+}
 
 
 def families(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Records of one data set and encoder by how their base models were trained, in words; "" if all are alike.
+    """Records of one data set and encoder by how they were made and examined, in words; "" if all are alike.
 
     Settings that some records do not have, from before these existed, and seeds make no difference.
     """
     made = [_made(record) for record in records]
-    known = [base for base in made if base is not None]
-    common = set.intersection(*(set(base) for base in known)) if known else set()
-    differing = sorted(key for key in common if len({json.dumps(base[key]) for base in known}) > 1)
-    if "train_encoder" in differing:  # says enough
-        differing = ["train_encoder"]
+    known = [one for one in made if "train_encoder" in one]
+    common = set.intersection(*(set(one) for one in known)) if known else {"contiguous", "supports"}
+    differing = sorted(key for key in common if len({json.dumps(one[key]) for one in known or made}) > 1)
+    if "train_encoder" in differing:  # says enough of base models
+        differing = [key for key in differing if key in USUAL]
     groups: dict[str, list[Record]] = {}
-    for record, base in zip(records, made, strict=True):
-        words = "" if base is None else ", ".join(_words(key, base[key]) for key in differing)
+    for record, one in zip(records, made, strict=True):
+        words = ", ".join(_words(key, one[key]) for key in differing if key in one)
         groups.setdefault(words, []).append(record)
     return groups
 
 
-def _made(record: Record) -> dict[str, Any] | None:
-    """How a record's base model was trained, None for methods that look at none."""
+def _made(record: Record) -> dict[str, Any]:
+    """How a record's base model was trained, nothing for methods that look at none, and what it was examined on."""
     base = record.recipe.get("base")
-    return {key: value for key, value in base.items() if key != "seed"} if isinstance(base, dict) else None
+    made = {"train_encoder": USUAL["train_encoder"], **base} if isinstance(base, dict) else {}
+    made.pop("seed", None)
+    return made | {key: record.recipe.get(key, USUAL[key]) for key in ("contiguous", "supports")}
 
 
 def _words(key: str, value: Any) -> str:
-    return TRAINED_WORDS[bool(value)] if key == "train_encoder" else f"{key.replace('_', ' ')} {value}"
+    return WORDS[key][value] if key in WORDS else f"{key.replace('_', ' ')} {value}"

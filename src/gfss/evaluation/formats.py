@@ -27,7 +27,8 @@ LATEX = str.maketrans(
 
 def as_rich(table: Table) -> rich.table.Table:
     """For a terminal; where it is narrow, numbers fold before their ± and methods at their spaces."""
-    shown = rich.table.Table(title=table.title, title_justify="left", box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    title = rich.markup.escape(table.title)
+    shown = rich.table.Table(title=title, title_justify="left", box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name, number in zip(table.header, _numbers(table), strict=True):
         shown.add_column(
             name, justify="right" if number else "left", overflow="fold", no_wrap=not number and name != "method"

@@ -165,6 +165,7 @@ def comparable_figure(
     shots: int,
     fold: int | str | None,
     with_background: bool = False,
+    contiguous: bool = False,
 ) -> tuple[PaperFigure, str] | None:
     """The paper's numbers measured as a run was, with the paper's encoder, None where there are none.
 
@@ -179,10 +180,11 @@ def comparable_figure(
         shots: labelled images per novel class.
         fold: a fold, or None for the average over the four.
         with_background: the run's base figure counts the background as a class.
+        contiguous: the run's folds are blocks of ids, not interleaved as the paper's.
     """
     # the paper quotes CAPL's own publication, which measures otherwise than all other rows
     measured = ("joint", "accumulated", True) if method == "capl" else ("paired", "per-image", False)
-    if data not in MAIN or (protocol, metric, with_background) != measured or isinstance(fold, str):
+    if data not in MAIN or (protocol, metric, with_background) != measured or isinstance(fold, str) or contiguous:
         return None
     theirs = "resnet101" if "101" in encoder else "resnet50"
     tables = [data, *ABLATIONS] if (data, fold) == ("pascal", 0) else [data]

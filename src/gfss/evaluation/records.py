@@ -128,17 +128,51 @@ def read_record(path: Path) -> Record:
         raise GfssError(f"{path} is not a record of this version: {_explain(error)}") from None
 
 
+def read_records(paths: Iterable[Path]) -> list[Record]:
+    """All records among files and folders; refuses two that claim the same run with other figures."""
+    known: dict[str, Path] = {}
+    records: list[Record] = []
+    for path in find_records(paths):
+        record = read_record(path)
+        run = record.model_dump_json(exclude={"supports", "figures", "run"})
+        twin = known.setdefault(run, path)
+        if twin != path and not same_result(read_record(twin), record):
+            raise GfssError(
+                f"{twin} and {path} are records of one recipe and seed with different figures; leave the outdated one "
+                "out"
+            )
+        records.append(record)
+    return records
+
+
 def find_records(paths: Iterable[Path]) -> list[Path]:
-    """Record files among files and folders; folders are searched for ``*.json`` with their subfolders."""
+    """Record files among files and folders; folders are searched for ``*.json`` with their subfolders.
+
+    Other JSON files in a folder, such as those of trained models, are passed over.
+    """
     found: dict[Path, None] = {}
     for path in paths:
         if not path.exists():
             raise GfssError(f"{path} does not exist; give record files (JSON) or folders of them")
-        inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        inside = [file for file in sorted(path.rglob("*.json")) if _may_be_record(file)] if path.is_dir() else [path]
         if not inside:
             raise GfssError(f"there is no record (*.json) under {path}; gfss evaluate writes them")
         found.update(dict.fromkeys(inside))
     return list(found)
+
+
+def is_record(content: Any) -> bool:
+    """Whether the content of a JSON file is meant to be a record."""
+    return isinstance(content, dict) and {"protocol", "method"} <= content.keys()
+
+
+def _may_be_record(file: Path) -> bool:
+    """Whether a JSON file in a folder is meant to be a record; a torn one may be."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return is_record(content)
 
 
 def peak_memory_mb() -> float | None:

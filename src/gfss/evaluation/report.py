@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
-from gfss.errors import GfssError
 from gfss.evaluation.charts import balance_chart
 from gfss.evaluation.confusion import GROUPS, group_confusion
-from gfss.evaluation.costs import TrainingCost, read_costs
+from gfss.evaluation.costs import cost_words, read_costs
 from gfss.evaluation.families import families
 from gfss.evaluation.figures import Grid, make_figure
 from gfss.evaluation.html import Page
 from gfss.evaluation.paper import comparable_figure
 from gfss.evaluation.protocols import draw_tasks
-from gfss.evaluation.records import MetricName, Record, find_records, read_record
+from gfss.evaluation.records import MetricName, Record, is_record, read_records
+from gfss.evaluation.settings import by_settings, differences
 from gfss.evaluation.summary import Figures, average
 from gfss.evaluation.tables import NOTHING, grouped_tables
 from gfss.experiment import Experiment
@@ -28,7 +28,22 @@ from gfss.training.checkpoint import has_checkpoint
 METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
 BEFORE, AFTER = "nsf", "pcn"
 CONFUSION_TASKS = 10
-Means = dict[str, tuple[Figures, list[Record]]]  # of every method: mean figures, and what they are the mean of
+
+
+class Mean(NamedTuple):
+    """Mean figures of a method with some settings.
+
+    Attributes:
+        records: what they are the mean of.
+        settings: those in which it differs from others of its name, in words.
+    """
+
+    figures: Figures
+    records: list[Record]
+    settings: str
+
+
+Means = dict[str, Mean]  # by the name of the method, with a number where there are several settings
 
 
 class System(NamedTuple):
@@ -57,7 +72,7 @@ def is_results(path: Path) -> bool:
             content = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(content, dict) and {"figures", "protocol", "method"} <= content.keys():
+        if is_record(content):
             return True
     return False
 
@@ -70,11 +85,8 @@ def write_report(results: Sequence[Path], out: Path, experiment: Experiment | No
         out: the HTML file.
         experiment: where data and trained models are, for confusion and pictures; they are left out without.
     """
-    records = [read_record(path) for path in find_records(list(results))]
-    if not records:
-        raise GfssError(f"there is no record under {', '.join(map(str, results))}; gfss run writes them")
-    files = [file for place in results if place.is_dir() for file in sorted(place.rglob("costs.csv"))]
-    costs = [cost for file in files for cost in read_costs(file)]
+    records = read_records(results)
+    files = [file for place in results if place.is_dir() for file in sorted(place.resolve().rglob("costs.csv"))]
     page = Page(_title(records), _lead(records))
     systems = _systems(records)
     for system, own in systems.items():
@@ -84,7 +96,7 @@ def write_report(results: Sequence[Path], out: Path, experiment: Experiment | No
     taught = [record for record in records if record.shots]  # a base model alone has none
     if experiment is not None and taught:
         _look(page, experiment, min(record.shots for record in taught), {record.method for record in taught})
-    _times(page, records, costs)
+    _times(page, records, files)
     _made(page, records)
     page.write(out)
     return out
@@ -116,19 +128,28 @@ def _systems(records: Sequence[Record]) -> dict[System, list[Record]]:
 
 
 def _means(records: Sequence[Record], metric: MetricName) -> Means:
-    """Mean figures of every method over folds and seeds, best harmonic mean first."""
+    """Mean figures of every method over seeds, then folds, best harmonic mean first; each of its settings by itself."""
     by_method: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         if metric in record.figures:
             by_method[record.method].append(record)
-    means = {name: (average([r.figures[metric] for r in own], per_class=False), own) for name, own in by_method.items()}
-    return dict(sorted(means.items(), key=lambda item: -(item[1][0].harmonic or 0)))
+    means: Means = {}
+    for method, mine in by_method.items():
+        groups = by_settings(mine)
+        for number, (own, words) in enumerate(zip(groups.values(), differences(list(groups)), strict=True)):
+            folds: dict[int | str, list[Figures]] = defaultdict(list)
+            for record in own:
+                folds[record.fold].append(record.figures[metric])
+            mean = average([average(runs, per_class=False) for runs in folds.values()], per_class=False)
+            means[f"{method} {number + 1}" if number else method] = Mean(mean, own, words)
+    return dict(sorted(means.items(), key=lambda item: -(item[1].figures.harmonic or 0)))
 
 
 def _by_folds(means: Means) -> tuple[Means, Means]:
-    """Methods that were examined on all folds that any was, and the others."""
-    every = {record.fold for _, own in means.values() for record in own}
-    complete = {name for name, (_, own) in means.items() if {record.fold for record in own} == every}
+    """Systems that were examined on all folds that any was, and the others."""
+    folds = {name: {record.fold for record in mean.records} for name, mean in means.items()}
+    every = set[int | str]().union(*folds.values())
+    complete = {name for name, own in folds.items() if own == every}
     if not complete:
         return means, {}
     return (
@@ -152,7 +173,7 @@ def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
         everywhere, elsewhere = _by_folds(means)
         points = {
             name: (figures.base, figures.novel)
-            for name, (figures, _) in everywhere.items()
+            for name, (figures, *_) in everywhere.items()
             if figures.base is not None and figures.novel is not None
         }
         if metric == METRICS[0] or METRICS[0] not in records[0].figures:
@@ -161,28 +182,31 @@ def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
         for part in (everywhere, elsewhere):
             if part is elsewhere and part:
                 page.text("on fewer folds, so to be compared with the same folds only")
-            rows = [_mean_row(system, metric, name, figures, own) for name, (figures, own) in part.items()]
+            rows = [_mean_row(system, metric, name, mean) for name, mean in part.items()]
             if rows:
                 page.table(header, rows, best=(1, 2, 3, 4))
     for table in grouped_tables(records):
         page.details(f"Every fold: {table.title}", table.header, table.rows)
 
 
-def _mean_row(system: System, metric: MetricName, name: str, figures: Figures, own: Sequence[Record]) -> list[str]:
+def _mean_row(system: System, metric: MetricName, name: str, mean: Mean) -> list[str]:
+    figures, own, settings = mean
     folds = sorted({record.fold for record in own}, key=str)
     found = comparable_figure(
         data=system.data,
-        method=name,
+        method=own[0].method,
         protocol=system.protocol,
         metric=metric,
         encoder=system.encoder,
         shots=system.shots,
         fold=None if folds == [0, 1, 2, 3] else folds[0] if len(folds) == 1 else "several",
+        contiguous=own[0].recipe.get("contiguous", False),
     )
     paper = f"{found[0].harmonic:.1f}" if found and found[0].harmonic is not None else NOTHING
     numbers = (_number(value) for value in (figures.base, figures.novel, figures.miou, figures.harmonic))
     seeds, tasks = len({r.seed for r in own}), sorted({r.tasks for r in own})
-    return [name, *numbers, paper, str(len(folds)), str(seeds), " / ".join(f"{t:,}" for t in tasks)]
+    words = f"{name} ({settings})" if settings else name
+    return [words, *numbers, paper, str(len(folds)), str(seeds), " / ".join(f"{t:,}" for t in tasks)]
 
 
 def _class_by_class(page: Page, system: System, records: Sequence[Record]) -> None:
@@ -191,6 +215,8 @@ def _class_by_class(page: Page, system: System, records: Sequence[Record]) -> No
         return
     metric = METRICS[1] if all(METRICS[1] in record.figures for record in records) else METRICS[0]
     known, new = _class_means(records, metric, novel=False), _class_means(records, metric, novel=True)
+    if not known and not new:
+        return
     page.section(
         f"Class by class: {system.words}",
         f"{metric} IoU. Thin bar: {BEFORE.upper()}, before calibration; thick bar: {AFTER.upper()}, after it.",
@@ -202,15 +228,24 @@ def _class_by_class(page: Page, system: System, records: Sequence[Record]) -> No
 
 
 def _class_means(records: Sequence[Record], metric: MetricName, novel: bool) -> dict[str, tuple[float, float]]:
+    """Mean IoU of every class before and after, over the folds and seeds that both were examined on."""
+    known: tuple[dict[str, Record], dict[str, Record]] = ({}, {})
+    for record in sorted(records, key=lambda record: record.tasks):  # of several the one with most tasks stays
+        if record.method in (BEFORE, AFTER) and metric in record.figures:
+            run = json.dumps([record.fold, record.seed, record.recipe.get("base")], sort_keys=True)
+            known[record.method == AFTER][run] = record
     values: dict[str, tuple[list[float], list[float]]] = {}
-    for record in records:
-        if record.method not in (BEFORE, AFTER) or metric not in record.figures:
+    for run, before in known[0].items():
+        after = known[1].get(run)
+        if after is None:
             continue
-        for name in record.novel_classes if novel else record.base_classes:
-            iou = record.figures[metric].classes[name]
-            if iou is not None:
-                values.setdefault(name, ([], []))[record.method == AFTER].append(iou)
-    return {n: (sum(a) / len(a), sum(b) / len(b)) for n, (a, b) in values.items() if a and b}
+        for name in before.novel_classes if novel else before.base_classes:
+            pair = before.figures[metric].classes[name], after.figures[metric].classes[name]
+            if pair[0] is not None and pair[1] is not None:
+                first, second = values.setdefault(name, ([], []))
+                first.append(pair[0])
+                second.append(pair[1])
+    return {name: (sum(a) / len(a), sum(b) / len(b)) for name, (a, b) in values.items()}
 
 
 def _look(page: Page, experiment: Experiment, shots: int, names: set[str]) -> None:
@@ -245,7 +280,12 @@ def _ready(experiment: Experiment, name: str, shots: int) -> bool:
     return name == BEFORE or has_checkpoint(experiment.method_folder(name, shots), "method")
 
 
-def _times(page: Page, records: Sequence[Record], costs: Sequence[TrainingCost]) -> None:
+def _times(page: Page, records: Sequence[Record], files: Sequence[Path]) -> None:
+    """What evaluation and training took.
+
+    Args:
+        files: tables of training costs.
+    """
     rows: list[list[str]] = []
     for record in records:
         seconds = record.run.seconds
@@ -258,12 +298,14 @@ def _times(page: Page, records: Sequence[Record], costs: Sequence[TrainingCost])
         page.section("Times", "Milliseconds per task: learning the new class, segmenting all queries, counting pixels.")
         header = ["method", "fold", "shots", "protocol", "learn", "segment", "count", "memory of the process, GB"]
         page.details(f"{len(rows)} runs", header, rows)
-    if costs:
+    trained = [
+        [file.parents[1].name, file.parent.name, cost.method, str(cost.shots), *cost_words(cost, 60), cost.cpu]
+        for file in files
+        for cost in read_costs(file)
+    ]
+    if trained:
         page.text("Training of the methods, without the base model; memory is the largest of the process until then")
-        trained = [
-            [c.method, str(c.shots), f"{c.seconds / 60:.1f}", f"{(c.peak_memory_mb or 0) / 1024:.1f}"] for c in costs
-        ]
-        page.table(["method", "shots", "minutes", "GB"], trained)
+        page.table(["of", "fold", "method", "shots", "minutes", "GB", "machine"], trained)
 
 
 def _made(page: Page, records: Sequence[Record]) -> None:
@@ -272,10 +314,12 @@ def _made(page: Page, records: Sequence[Record]) -> None:
     for text in versions:
         page.text(", ".join(f"{name} {value}" for name, value in json.loads(text).items()))
     for method in sorted({record.method for record in records}):
-        recipe = next(record.recipe for record in records if record.method == method)
-        rows = [[key, json.dumps(value)] for key, value in recipe.items()]
-        if rows:
-            page.details(f"Settings of {method}", ["part", "settings"], rows)
+        groups = by_settings(record for record in records if record.method == method)
+        for settings, own in groups.items():
+            words = ", ".join(sorted({f"{r.data} {r.encoder} {shots_in_words(r.shots)} {r.protocol}" for r in own}))
+            rows = [[key, json.dumps(value)] for key, value in json.loads(settings).items()]
+            if rows:
+                page.details(f"Settings of {method}: {words}", ["setting", "value"], rows)
 
 
 def _number(value: float | None) -> str:

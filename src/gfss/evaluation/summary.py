@@ -16,7 +16,7 @@ class Figures(BaseModel):
     Attributes:
         base: mean IoU of the base classes.
         novel: mean IoU of the novel classes.
-        miou: mean IoU of all classes, each with the same weight.
+        miou: mean IoU of all classes, each with the same weight; one without a figure counts as the mean of its kind.
         mean: (base + novel) / 2.
         harmonic: harmonic mean of ``base`` and ``novel``.
         background: IoU of the background; in no other figure unless asked for.

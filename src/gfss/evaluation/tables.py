@@ -7,16 +7,19 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
-from gfss.errors import GfssError
 from gfss.evaluation.paper import CALIBRATOR, comparable_figure
-from gfss.evaluation.records import MetricName, Record, same_result
+from gfss.evaluation.records import MetricName, Record
+from gfss.evaluation.settings import differences, split_settings
 from gfss.evaluation.summary import Figures, average, spread, summarise
 
 SHOWN = ("base", "novel", "miou", "mean", "harmonic")
-COLUMNS = ("data", "fold", "shots", "encoder", "method", "protocol", "metric", "tasks", "seeds", *SHOWN, "background")
+COLUMNS = (
+    *("data", "fold", "shots", "encoder", "method", "protocol", "metric", "tasks", "seeds"),
+    *(*SHOWN, "background", "settings"),
+)
 HEADER = ("encoder", "method", "fold", "tasks", "seeds", "base", "novel", "mIoU", "mean", "H")
 NOTHING = "-"
 
@@ -45,18 +48,20 @@ class Group(NamedTuple):
 Runs = dict[int | str, dict[str, Figures]]  # fold -> seeds -> figures
 
 
-def csv_table(records: Iterable[Record], with_background: bool = False) -> str:
-    """One row per record and metric, under the names in ``COLUMNS``."""
+def csv_table(records: Sequence[Record], with_background: bool = False) -> str:
+    """One row per record and metric, under the names in ``COLUMNS``; settings are those that tell records apart."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
+    variants = _variants(_group(records, with_background))
     for record in records:
         for metric in record.figures:
             figures = _figures(record, metric, with_background)
             kind = (record.data, record.fold, record.shots, record.encoder, record.method, record.protocol)
             size = (_metric_name(metric, with_background), record.tasks, record.seed)
             numbers = (getattr(figures, name) for name in (*SHOWN, "background"))
-            writer.writerow([*kind, *size, *("" if number is None else f"{number:.4f}" for number in numbers)])
+            words = ("" if number is None else f"{number:.4f}" for number in numbers)
+            writer.writerow([*kind, *size, *words, variants[_group_of(record, metric)]])
     return text.getvalue()
 
 
@@ -93,37 +98,17 @@ def _metric_name(metric: str, with_background: bool) -> str:
 
 def _group(records: Sequence[Record], with_background: bool) -> dict[Group, Runs]:
     groups: dict[Group, Runs] = defaultdict(lambda: defaultdict(dict))
-    known: dict[tuple[object, ...], Record] = {}
     for record in records:
-        recipe, seeds = _split(record)
-        system = (record.encoder, record.method, recipe, record.tasks)
-        examination = (record.data, record.shots, record.protocol)
-        twin = known.setdefault((*examination, *system, record.fold, seeds), record)
-        if not same_result(twin, record):
-            raise GfssError(
-                f"two records of {record.method} on {record.data}, fold {record.fold}, seed {record.seed} have the "
-                "same recipe but different figures; leave the outdated one out"
-            )
+        _, seeds = split_settings(record)
         for metric in record.figures:
-            group = Group(*examination, metric, *system)
-            groups[group][record.fold][seeds] = _figures(record, metric, with_background)
+            groups[_group_of(record, metric)][record.fold][seeds] = _figures(record, metric, with_background)
     return groups
 
 
-def _split(record: Record) -> tuple[str, str]:
-    """The settings of a record's recipe without fold and seeds, and its seeds, as JSON."""
-    settings = _flat(record.recipe)
-    seeds = {"": record.seed} | {key: value for key, value in settings.items() if key.split(".")[-1] == "seed"}
-    others = {key: value for key, value in settings.items() if key.split(".")[-1] not in ("fold", "seed")}
-    return json.dumps(others, sort_keys=True), json.dumps(seeds, sort_keys=True)
-
-
-def _flat(recipe: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under names with dots."""
-    flat: dict[str, Any] = {}
-    for key, value in recipe.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
+def _group_of(record: Record, metric: MetricName) -> Group:
+    settings, _ = split_settings(record)
+    examination = (record.data, record.shots, record.protocol, metric)
+    return Group(*examination, record.encoder, record.method, settings, record.tasks)
 
 
 def _variants(groups: Iterable[Group]) -> dict[Group, str]:
@@ -133,16 +118,8 @@ def _variants(groups: Iterable[Group]) -> dict[Group, str]:
         families[group.data, group.shots, group.encoder, group.method].append(group)
     words: dict[Group, str] = {}
     for family in families.values():
-        recipes = {group: json.loads(group.recipe) for group in family}
-        keys = sorted({key for recipe in recipes.values() for key in recipe})
-        differing = [key for key in keys if len({json.dumps(recipe.get(key)) for recipe in recipes.values()}) > 1]
-        for group, recipe in recipes.items():
-            words[group] = ", ".join(f"{key}={_value(recipe.get(key))}" for key in differing)
+        words |= zip(family, differences([group.recipe for group in family]), strict=True)
     return words
-
-
-def _value(setting: object) -> str:
-    return setting if isinstance(setting, str) else json.dumps(setting)
 
 
 def _rows(group: Group, variant: str, folds: Runs, with_background: bool) -> Iterable[tuple[str, ...]]:
@@ -173,7 +150,8 @@ def _rows(group: Group, variant: str, folds: Runs, with_background: bool) -> Ite
 
 def _paper_row(group: Group, fold: int | str | None, label: str, with_background: bool) -> Iterable[tuple[str, ...]]:
     """The paper's figures below ours, if it has comparable ones."""
-    calibrator = json.loads(group.recipe).get("calibrator")
+    settings = json.loads(group.recipe)
+    calibrator = settings.get("calibrator")
     method = calibrator if group.method == "pcn" and calibrator in CALIBRATOR else group.method
     found = comparable_figure(
         data=group.data,
@@ -184,6 +162,7 @@ def _paper_row(group: Group, fold: int | str | None, label: str, with_background
         shots=group.shots,
         fold=fold,
         with_background=with_background,
+        contiguous=settings.get("contiguous", False),
     )
     if found:
         figure, encoder = found
