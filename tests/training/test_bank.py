@@ -112,6 +112,26 @@ def test_an_interrupted_build_continues(
     assert contents(continued) == contents(build_bank(encoder, dataset, SIZE, LEVELS, root=tmp_path / "at once"))
 
 
+def test_processes_of_one_machine_share_the_work(
+    build: Callable[[], Bank], written: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, folder = contents(build()), build().folder
+    written.clear()
+    for note in folder.glob("*.json"):
+        note.unlink()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    write = bank_module._write_shard
+
+    def with_another(folder: Path, number: int, *rest: object) -> None:
+        write(folder, number, *rest)  # type: ignore[arg-type]
+        (folder / "0000.json").write_bytes(whole["0000.json"])  # meanwhile the other one finishes its first
+
+    monkeypatch.setattr(bank_module, "_write_shard", with_another)
+    assert contents(build()) == whole
+    assert written == [1, 2]  # its own, then of the other's the last
+
+
 @pytest.mark.parametrize("name", ["0001.features.npy", "0001.labels.npy", "0001.json"])
 @pytest.mark.parametrize("damage", ["removed", "truncated"])
 def test_a_torn_shard_is_made_anew(build: Callable[[], Bank], written: list[int], name: str, damage: str) -> None:

@@ -15,7 +15,8 @@ import hashlib
 import io
 import shutil
 import zlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,6 +34,7 @@ from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import Run, fast_form
 from gfss.progress import Bar, console
 from gfss.threads import side_by_side
+from gfss.training.parallel import own_first
 
 SHARD = 256  # images per shard
 
@@ -109,17 +111,27 @@ def build_bank(
         need = sum(len(shards[n]) for n in todo) * (2 * sum(channels.values()) * side**2 + size**2)
         _require_space(folder, need)
         fast = fast_form(encoder, size) if encoder.device.type == "cpu" else encoder.eval()
+        begun: deque[int] = deque()
+
+        def images() -> Iterator[int]:
+            """Those of every shard that is still missing when its turn comes; another process may have made it."""
+            for number in own_first(todo):
+                if _intact(folder, number):
+                    bar.advance(len(shards[number]))
+                else:
+                    begun.append(number)
+                    yield from shards[number]
+
         done = len(dataset) - sum(len(shards[n]) for n in todo)
-        images = [i for number in todo for i in shards[number]]
-        # all images in one go, so that workers encode the next shard while one is written
-        encoded = side_by_side(lambda i: _encode(fast, dataset, i, size, levels, encoder.device), images)
         with Bar(f"feature bank of {dataset.name}", len(dataset), start=done) as bar:
-            for number in todo:
-                rows = []
-                for _ in shards[number]:
-                    rows.append(next(encoded))
-                    bar.advance()
-                _write_shard(folder, number, rows)
+            rows: list[tuple[np.ndarray, np.ndarray]] = []
+            # all images in one go, so that workers encode the next shard while one is written
+            for row in side_by_side(lambda i: _encode(fast, dataset, i, size, levels, encoder.device), images()):
+                rows.append(row)
+                bar.advance()
+                if len(rows) == len(shards[begun[0]]):
+                    _write_shard(folder, begun.popleft(), rows)
+                    rows = []
     about = {"data": dataset.name, "size": size, "channels": channels, "count": len(dataset)}
     write_json(folder / "bank.json", about)
     return Bank(folder, size, channels, len(dataset))
