@@ -12,8 +12,8 @@ import yaml
 from gfss.errors import GfssError
 from gfss.methods.diam import PUBLISHED, DiamOptions
 from gfss.models.calibrator_options import PRESETS, PRINTED
+from gfss.paper_tables import TABLES
 from gfss.recipe_files import find_recipe, make_recipe, read_recipe, recipe_names, with_change
-from gfss.reproduce import TABLES
 from gfss.training import base, episodic_options
 
 SMALL: dict[str, Any] = {"data": "pascal", "encoder": "lite0", "methods": ["nsf", "pcn"]}

@@ -14,8 +14,9 @@ from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.paper import paper_figure
 from gfss.evaluation.records import read_records, write_record
 from gfss.evaluation.tables import Table
+from gfss.paper_tables import TABLES, target
 from gfss.recipe_files import find_recipe, read_recipe
-from gfss.reproduce import NOT_RUN, TABLES, cost_tables, find_costs, make_tables, missing_rows, target
+from gfss.reproduce import NOT_RUN, cost_tables, find_costs, make_tables, missing_rows
 
 
 def row(table: Table, name: str) -> dict[str, str]:

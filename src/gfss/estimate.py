@@ -20,6 +20,7 @@ from gfss.models.encoders.base import Encoder
 from gfss.recipe_options import CALIBRATOR_SUFFIX
 from gfss.recipes import Recipe
 from gfss.training.episodic import SEVERAL_WAYS
+from gfss.training.kept_features import KEPT_SHARE, free_memory
 
 # giga multiply-adds of one 417 px image at the stated output stride; dilation makes the last stages dearer
 ENCODER_WORK = {"tiny": (1.2, 4), "lite": (2.2, 16), "resnet18": (15, 8), "resnet50": (72, 8), "resnet101": (123, 8)}
@@ -173,7 +174,10 @@ class Estimate:
         seconds = (tasks * self._fit_work(shots * novel) + queries * (self._query_work + self._head_work)) / self.speed
         seconds += queries * sum(self._adaptation_work(name, shots * novel, novel) for name in methods) / self.speed
         seconds += len(methods) * queries * PIXEL_SECONDS * self.scale
-        kept = self.val * self._maps_gb((*self.recipe.base.levels, "bottleneck"))
+        derived = self.recipe.novel.hidden * self.positions * 2 / GIGA
+        kept = self.val * (self._maps_gb((*self.recipe.levels, "bottleneck")) + derived)
+        if free := free_memory():
+            kept = min(kept, KEPT_SHARE * free / GIGA)
         return Cost(seconds, PROGRAM_GB + kept + 64 * self.scale * 0.01, 0.0)
 
 

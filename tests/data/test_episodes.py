@@ -293,3 +293,25 @@ def test_own_folds_work_alike(dataset: Dataset) -> None:
     drawn = task(dataset, fold, 0, 0)
     assert drawn.novel == (7,)
     assert len(drawn.queries) == 4
+
+
+def test_an_image_of_nothing_but_its_class_is_no_support(tmp_path: Path) -> None:
+    """Nothing but the class and a novel class, which counts for nothing: no classifier can be fitted on it."""
+    files = []
+    for i in range(12):
+        mask = np.full((16, 16), 3, dtype=np.uint8)
+        if i % 2:
+            mask[:8] = 0
+        else:
+            mask[:8] = 1  # a true novel class
+        files.append(tmp_path / f"{i:02d}.png")
+        Image.fromarray(mask).save(files[-1])
+    for i in range(12, 16):
+        mask = np.zeros((16, 16), dtype=np.uint8)
+        mask[:8] = 4
+        files.append(tmp_path / f"{i:02d}.png")
+        Image.fromarray(mask).save(files[-1])
+    dataset = Dataset("drawn", CLASSES, tuple(path.stem for path in files), tuple(files), tuple(files))
+    for i in range(30):
+        ((support,),) = episode(dataset, (3, 4), 0, i, fakes=(3,)).supports
+        assert support % 2

@@ -171,3 +171,22 @@ def test_unknown_protocol(source: EpisodeSource) -> None:
 def test_methods_need_different_names(source: EpisodeSource) -> None:
     with pytest.raises(GfssError, match="two methods have the same name"):
         examine([Witness("same"), Witness("same")], source, [])
+
+
+class NoNumbers(Method):
+    """One class of one pixel is no number."""
+
+    name = "no-numbers"
+
+    def learn(self, support: Support) -> None:
+        self.classes = support.base + 1 + support.novel
+
+    def scores(self, query: Features) -> Tensor:
+        scores = torch.zeros(len(query), self.classes, *query.size)
+        scores[-1, -1, 0, 0] = torch.nan
+        return scores
+
+
+def test_scores_that_are_no_numbers_are_refused(source: EpisodeSource) -> None:
+    with pytest.raises(GfssError, match="method 'no-numbers' gives scores that are no numbers"):
+        examine([NoNumbers()], source, draw_tasks(source, "paired", 1, 1, seed=0))

@@ -19,6 +19,7 @@ from gfss.methods.fitted import NormalisedScoreFusion, NovelFitter, RuleFusion, 
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
 from gfss.models.novel import NovelOptions
 from gfss.models.rules import RULES
+from gfss.training.kept_features import KeptFeatures, keep
 
 QUICK = NovelOptions(hidden=8, steps=15)
 seeds = st.integers(0, 40)
@@ -173,3 +174,36 @@ def test_features_that_are_no_numbers_are_refused() -> None:
 def _softmax(logits: list[float]) -> list[float]:
     powers = [math.exp(value) for value in logits]
     return [power / sum(powers) for power in powers]
+
+
+def test_a_fitter_forgets_the_logits_of_the_last_support() -> None:
+    query = make_episode().query.features
+    fitter = NovelFitter(QUICK)
+    fitter.fit(make_episode(seed=1).support)
+    fitter.logits(query)
+    fitter.fit(make_episode(seed=2).support)
+    fresh = NovelFitter(QUICK)
+    fresh.fit(make_episode(seed=2).support)
+    assert torch.equal(fitter.logits(query), fresh.logits(query))
+
+
+def test_fitters_of_other_seeds_and_options_share_kept_images() -> None:
+    """What is kept of an image belongs to the weights at which fitting begins."""
+    episode = make_episode()
+    kept = KeptFeatures(keep(episode.query.features))
+    for fitter in (NovelFitter(QUICK, seed=0), NovelFitter(QUICK, seed=1), NovelFitter(replace(QUICK, hidden=4))):
+        fitter.fit(episode.support)
+        alone = KeptFeatures(keep(episode.query.features))
+        torch.testing.assert_close(fitter.logits(kept), replace(fitter, _query=None, _logits=None).logits(alone))
+
+
+def test_a_last_class_too_thin_for_the_stride_is_heard() -> None:
+    support = make_episode(novel=2).support
+    labels = support.labels.clone()
+    last = support.novel_labels[1]
+    labels[labels == last] = 0
+    labels[-1, 1, 1] = last  # between every fourth pixel
+    fitter = NovelFitter(replace(QUICK, label_stride=4))
+    every = NovelFitter(replace(QUICK, label_stride=1))
+    thin = replace(support, labels=labels)
+    assert torch.equal(fitter.fit(thin).first, every.fit(thin).first)

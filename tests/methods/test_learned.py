@@ -8,10 +8,12 @@ import pytest
 import torch
 from tests.methods.cases import make_context, make_episode
 from torch import Tensor
+from torch.nn.modules.dropout import _DropoutNd
 
 from gfss.errors import GfssError
 from gfss.methods import build_method
 from gfss.methods.base import Episode, Query
+from gfss.methods.denet import Denet
 from gfss.methods.learned import Learned
 from gfss.training.loop import Schedule, train
 
@@ -79,3 +81,25 @@ def test_training_lowers_the_loss_and_repeats(name: str) -> None:
     assert after < before
     again = run()[2]
     assert all(torch.equal(value, again[key]) for key, value in weights.items())
+
+
+@pytest.mark.parametrize(("name", "count"), [("acastle", 2), ("denet", 8), ("pfenet", 6)])
+def test_every_dropout_takes_part_in_training(name: str, count: int) -> None:
+    """With all others switched off, two passes still differ."""
+    episode = training_episode()
+    method = build(name)
+    assert method.module is not None
+    method.module.train()
+    dropouts = [part for part in method.module.modules() if isinstance(part, _DropoutNd)]
+    assert len(dropouts) == count
+    if isinstance(method, Denet):
+        method.classifier.row_dropout = 0.0
+    rates = [dropout.p for dropout in dropouts]
+    for rate, one in zip(rates, dropouts, strict=True):
+        for other in dropouts:
+            other.p = 0.0
+        same = {method.loss(episode)[0].item() for _ in range(3)}
+        assert len(same) == 1
+        one.p = max(rate, 0.5)
+        torch.manual_seed(0)
+        assert len({method.loss(episode)[0].item() for _ in range(6)}) > 1

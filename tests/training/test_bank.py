@@ -249,3 +249,12 @@ def own_memory() -> int:
     """Memory of this process without mapped files, in bytes."""
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("RssAnon"))
     return int(line.split()[1]) * 1024
+
+
+def test_a_side_beside_the_grid_is_noted(
+    dataset: Dataset, encoder: Encoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_bank(encoder, dataset, SIZE, LEVELS, root=tmp_path)
+    assert "fit" not in capsys.readouterr().err
+    build_bank(encoder, dataset, SIZE + 2, LEVELS, root=tmp_path)
+    assert "with side 35 the maps end 2 pixels before the image does" in capsys.readouterr().err

@@ -126,18 +126,22 @@ def test_colours_are_shuffled_if_asked_for() -> None:
 class MirroredBank(Bank):
     """A bank of the mirror images."""
 
+    axis: int = -1
+
     def features(self, images: Sequence[int], device: torch.device = CPU) -> dict[str, Tensor]:
-        return {name: level.flip(-1) for name, level in super().features(images, device).items()}
+        return {name: level.flip(self.axis) for name, level in super().features(images, device).items()}
 
     def labels(self, images: Sequence[int], table: np.ndarray | None = None, stride: int = 1) -> Tensor:
-        return super().labels(images, table, stride).flip(-1)
+        return super().labels(images, table, stride).flip(self.axis)
 
 
-def test_flipping_is_training_on_mirror_images(dataset: Dataset, bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("axis", "always"), [(-1, [1, 0, 0, 1, 2]), (-2, [0, 1, 0, 1, 2])])
+def test_flipping_is_training_on_mirror_images(
+    dataset: Dataset, bank: Bank, monkeypatch: pytest.MonkeyPatch, axis: int, always: list[int]
+) -> None:
     options = replace(FROZEN, epochs=1, optimiser="sgd")
-    mirror = MirroredBank(bank.folder, bank.size, bank.channels, bank.count)
+    mirror = MirroredBank(bank.folder, bank.size, bank.channels, bank.count, axis)
     plain = trained(dataset, mirror, replace(options, flip=False))
-    always = [1, 0, 0, 1, 2]  # left-right, and the colours as they are
     monkeypatch.setattr(base_module, "augmentations", lambda seed, number, count, options: np.array([always] * count))
     flipped = trained(dataset, bank, options)
     for name, value in plain.state_dict().items():
@@ -263,3 +267,47 @@ def test_base_miou_counts_like_plain_loops(dataset: Dataset, bank: Bank) -> None
         assert found[name] == pytest.approx(100 * both / max(either, 1), abs=0.2)  # ties may fall either way
     assert found["base"] == pytest.approx(np.mean([found[name] for name in CLASSES[2:]]))
     assert next(iter(found)) == "base"
+
+
+@pytest.mark.parametrize("changed", [[0, 1, 0, 1, 2], [1, 0, 0, 1, 2], [1, 1, 2, 0, 1]], ids=str)
+def test_images_are_changed_with_their_masks(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: list[int]
+) -> None:
+    """Training the encoder on flipped and recoloured images is training on files that are so."""
+    across, down, *colours = changed
+    steps = (slice(None, None, -1 if down else 1), slice(None, None, -1 if across else 1))
+    files: dict[str, list[Path]] = {"images": [], "masks": []}
+    for i, name in enumerate(dataset.ids):
+        for kind, array in (("images", dataset.image(i)[steps][..., colours]), ("masks", dataset.mask(i)[steps])):
+            files[kind].append(tmp_path / f"{kind}-{name}.png")
+            Image.fromarray(np.ascontiguousarray(array)).save(files[kind][-1])
+    other = replace(dataset, images=tuple(files["images"]), masks=tuple(files["masks"]))
+    options = replace(SCRATCH, flip=False)
+    plain = trained(other, None, options)
+    monkeypatch.setattr(base_module, "augmentations", lambda seed, number, count, options: np.array([changed] * count))
+    assert same_weights(trained(dataset, None, options), plain)
+
+
+def test_smoothing_gives_every_class_its_share() -> None:
+    logits, labels = torch.randn(1, 4, 3, 3), torch.randint(0, 4, (1, 3, 3))
+    labels[0, 0, 0] = VOID
+    total, count = pixel_loss(logits, labels, smoothing=0.2)
+    expected = 0.0
+    for y, x in ((y, x) for y in range(3) for x in range(3) if labels[0, y, x] != VOID):
+        logs = logits[0, :, y, x].log_softmax(dim=0)
+        expected -= float(0.8 * logs[labels[0, y, x]] + 0.2 * logs.mean())
+    assert int(count) == 8
+    assert float(total) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_loss_is_smoothed_as_told(dataset: Dataset, bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[float] = []
+    loss = base_module.pixel_loss
+
+    def spy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        told.append(smoothing)
+        return loss(logits, labels, smoothing)
+
+    monkeypatch.setattr(base_module, "pixel_loss", spy)
+    trained(dataset, bank, replace(FROZEN, epochs=1, smoothing=0.3))
+    assert set(told) == {0.3}

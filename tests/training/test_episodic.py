@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from gfss.errors import GfssError
 from gfss.methods import build_method
+from gfss.methods.base import Episode
 from gfss.methods.fitted import Calibrated
 from gfss.models.calibrator import Calibrator
 from gfss.models.exchange import log_odds_scores
@@ -21,7 +23,7 @@ from gfss.training import episodic, loop
 from gfss.training import played as played_module
 from gfss.training.episodic import train_calibrator, train_method
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.played import PlayedEpisodes
+from gfss.training.played import PlayedEpisodes, drawn_pairs
 from gfss.training.source import EpisodeSource
 
 OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2, several=0)
@@ -216,3 +218,53 @@ def test_longer_runs_reuse_the_episodes_of_shorter_ones(source: EpisodeSource, t
     assert (folder / "00000.npy").stat().st_mtime_ns == first["00000.npy"]
     train_calibrator(fresh, source, OPTIONS, key="another")
     assert same(weights(longer), weights(fresh))
+
+
+def test_fresh_episodes_are_not_continued_with_another_calibrator(
+    source: EpisodeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "SAVE_EVERY", 2)
+    options = replace(OPTIONS, episodes=None)
+    stopped, other = make_calibrated(source), make_calibrated(source)
+    other.calibrator.options = replace(other.calibrator.options, scale=3.0)
+    loss = Calibrated.loss
+
+    def stopping(self: Calibrated, episode: Episode) -> tuple[Tensor, Tensor]:
+        calls.append(1)
+        if len(calls) > 3 * options.batch:
+            raise KeyboardInterrupt
+        return loss(self, episode)
+
+    calls: list[int] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(Calibrated, "loss", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train_calibrator(stopped, source, options, key="key", folder=tmp_path)
+    with pytest.raises(GfssError, match="settings"):
+        train_calibrator(other, source, options, key="key", folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("name", ["acastle", "capl", "denet", "pfenet"])
+def test_a_trained_method_can_be_copied_for_several_threads(source: EpisodeSource, name: str) -> None:
+    method = build_method(name, make_context(source))
+    train_method(method, source, replace(OPTIONS, iterations=1, batch=1))
+    assert deepcopy(method).trained
+
+
+def test_the_loss_of_fresh_episodes_is_taken_at_every_so_many_pixels(source: EpisodeSource) -> None:
+    sides: list[int] = []
+    method = build_method("acastle", make_context(source))
+    loss = method.loss
+
+    def spy(episode: Episode) -> tuple[Tensor, Tensor]:
+        sides.append(episode.query.labels.shape[-1])
+        return loss(episode)
+
+    method.loss = spy  # type: ignore[method-assign]
+    train_method(method, source, replace(OPTIONS, iterations=1, batch=1, label_stride=8))
+    assert sides == [5]  # of 33 px
+
+
+def test_iterations_use_every_pair_of_the_kept_queries() -> None:
+    drawn = [pair for number in range(20) for _, pair in drawn_pairs(5, OPTIONS, number)]
+    assert set(drawn) == set(range(OPTIONS.pairs))

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.training.tiny import FOLD, LEVELS, SIZE, make_calibrated, make_dataset, make_model
 
 from gfss.data.catalog import Fold
+from gfss.methods.fitted import calibration_loss
+from gfss.models.base_model import BaseModel
+from gfss.training import played as played_module
 from gfss.training import source as source_module
 from gfss.training.bank import Bank, build_bank
 from gfss.training.episodic import train_calibrator
 from gfss.training.episodic_options import EpisodicOptions
+from gfss.training.played import PlayedEpisodes
 from gfss.training.source import BLOCK, EpisodeSource, FeatureStore, HeldOutSources
 
 
@@ -86,3 +92,37 @@ def test_training_looks_at_images_of_the_part_alone(tmp_path: Path, monkeypatch:
     train_calibrator(method, held_out, options, key="key")
     assert looked
     assert {image % 2 for image in looked} == {0}
+
+
+def test_kept_episodes_and_their_loss_are_those_of_their_own_base_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An episode of the second part: its model's scores, its fold's labels."""
+    monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(source_module, "BLOCK", 2)
+    first, second = make_sources(tmp_path).sources
+    other = make_model(second.dataset, seed=1)
+    other = replace_head(first.store.model, other)
+    second = replace(second, store=FeatureStore(other, first.store.bank))
+    held_out = HeldOutSources((first, second))
+    method = make_calibrated(first)
+    options = EpisodicOptions(episodes=4, pairs=2, several=0, label_stride=4)
+    played = PlayedEpisodes(method, held_out, options, "key")
+    played.play()
+    assert not torch.equal(first.store.rows(), second.store.rows())
+    drawn = replace(second.draw(options.seed, 3, 1, 1, 2), queries=second.draw(options.seed, 3, 1, 1, 2).queries[2:])
+    fresh = second.materialise(drawn, second.episode_fold(drawn), stride=4)
+    method.learn(fresh.support)
+    fused = method.fused(fresh.query.features)
+    scores, _ = played.maps(3, 1)
+    torch.testing.assert_close(scores, fused, rtol=1e-3, atol=1e-3)
+    calibrated = method.calibrator(fused, None, 1, method.evidence(fresh.query.features, fused))
+    expected, pixels = calibration_loss(calibrated, fresh.query.labels, 1, options.novel_weight, options.overlap)
+    found, counted = played_module._group_loss(method.calibrator, played, [(3, 1)])
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
+    assert int(counted) == int(pixels)
+
+
+def replace_head(model: BaseModel, other: BaseModel) -> BaseModel:
+    """A base model with the encoder of one and the head of another."""
+    return BaseModel(model.encoder, other.head, model.card).eval()

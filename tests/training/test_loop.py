@@ -224,3 +224,26 @@ def test_finish_removes_the_training_checkpoint_only(tmp_path: Path) -> None:
     names = sorted(path.name for path in tmp_path.iterdir())
     assert [name[:4] for name in names] == ["base", "base"]
     assert json.loads((tmp_path / "base.json").read_text())["tensors"] in names
+
+
+def test_the_module_is_in_training_while_it_is_trained() -> None:
+    module = network().eval()
+    seen: list[bool] = []
+
+    def loss(step: Step) -> tuple[Tensor, Tensor]:
+        seen.append(module.training)
+        return squares(module)(step)
+
+    train(module, loss, Schedule(2))
+    assert seen == [True, True]
+
+
+@pytest.mark.parametrize(("optimiser", "decay"), [("adamw", 0.1), ("adamw", 0.0), ("sgd", 0.1)])
+def test_weights_decay_as_told(optimiser: str, decay: float) -> None:
+    """One step without a gradient shrinks weights by rate times decay."""
+    module = nn.Linear(3, 1, bias=False)
+    before = module.weight.detach().clone()
+    schedule = Schedule(1, 0.5, optimiser, decay)  # type: ignore[arg-type]
+    train(module, lambda step: (0 * module.weight.sum(), torch.tensor(1)), schedule)
+    steps = 1.9 if optimiser == "sgd" else 1  # nesterov momentum counts the first step almost twice
+    torch.testing.assert_close(module.weight, before * (1 - 0.5 * decay * steps))

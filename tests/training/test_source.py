@@ -18,6 +18,7 @@ from gfss.models.encoders import build_encoder
 from gfss.models.pspnet import Features, PyramidHead
 from gfss.training import source as source_module
 from gfss.training.bank import Bank
+from gfss.training.kept_features import keep
 from gfss.training.source import EpisodeSource, FeatureStore, HeldOutSources
 
 
@@ -184,3 +185,22 @@ def test_avoided_images_are_in_no_episode_but_in_tasks(source: EpisodeSource) ->
         assert not {*drawn.queries, *drawn.supports[0]} & set(avoid.tolist())
     drawn = Task((1,), ((0,),), (3, 4))
     assert len(part.materialise(drawn, FOLD).query.features) == 2
+
+
+def test_kept_features_leave_memory_and_stay_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_source(tmp_path, keep=True)
+    whole = source.store.features(range(10)).bottleneck
+    assert len(source.store._kept) == 10
+    (image,) = keep(source.store._head([0]))
+    monkeypatch.setattr(source_module, "free_memory", lambda: 8 * image.bytes)
+    few = FeatureStore(source.store.model, source.store.bank, keep=True)
+    for _ in range(2):
+        assert torch.equal(few.features(range(10)).bottleneck, whole)
+        assert len(few._kept) == 4  # half of the free memory
+
+
+def test_where_free_memory_is_not_known_all_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "free_memory", lambda: None)
+    source = make_source(tmp_path, keep=True)
+    source.store.features(range(10))
+    assert len(source.store._kept) == 10

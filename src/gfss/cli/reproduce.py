@@ -53,18 +53,19 @@ def reproduce(
     Cells without a record say "not run"; --run does what is missing first. Figures need the data and trained models.
     """
     from gfss import reproduce as paper
+    from gfss.paper_tables import FIGURES, target
 
     o.use_threads(threads)
     places = results or [Path("results")]
-    if name not in paper.FIGURES:
-        paper.target(name)
+    if name not in FIGURES:
+        target(name)
     if protocol not in ("paired", "joint"):
         raise unknown("protocol", protocol, ("paired", "joint"))
     if metric not in ("per-image", "accumulated"):
         raise unknown("metric", metric, ("per-image", "accumulated"))
     if name == "table8" and (protocol, metric) != ("paired", "per-image"):
         raise GfssError("table8 shows H of the paired protocol under the per-image metric only; leave the options out")
-    if run and encoder and not recipe and name not in paper.FIGURES and recipe_for(name, encoder) is None:
+    if run and encoder and not recipe and name not in FIGURES and recipe_for(name, encoder) is None:
         raise GfssError(f"no recipe of {name} is about encoder {encoder}; give one with --recipe")
     plan = _plan(name, recipe, change or [], encoder, protocol if run else "", places[0], root, encoder_weights, runs)
     if run:
@@ -72,7 +73,7 @@ def reproduce(
         from gfss.runner import run_plan
 
         run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
-    if name in paper.FIGURES:
+    if name in FIGURES:
         typer.echo(f"{name}: {_figure(name, plan, out, examples)}")
         return
     records = _records(places)
@@ -108,10 +109,10 @@ def _plan(
     Args:
         protocol: which will be run; all of the recipe if empty.
     """
+    from gfss.paper_tables import FIGURES, TABLES
     from gfss.plan import Plan
     from gfss.recipe_files import find_recipe, read_recipe
     from gfss.recipe_options import about_methods
-    from gfss.reproduce import FIGURES, TABLES
 
     table = "table3" if name in FIGURES else name
     file = find_recipe(recipe or recipe_for(table, encoder) or TABLES[table].recipes[0])
@@ -179,8 +180,8 @@ def _say_what_is_missing(
     Args:
         given: further options of the command.
     """
+    from gfss.paper_tables import TABLES
     from gfss.recipe_files import find_recipe, read_recipe
-    from gfss.reproduce import TABLES
     from gfss.requirements import missing
 
     if not methods:
@@ -207,8 +208,8 @@ def _say_what_is_missing(
 
 def recipe_for(name: str, encoder: str) -> str | None:
     """The recipe that makes a table with an encoder, the CPU-scale one first; None where there is none."""
+    from gfss.paper_tables import target
     from gfss.recipe_files import find_recipe, read_recipe
-    from gfss.reproduce import target
 
     files = {recipe: find_recipe(recipe) for recipe in target(name).recipes}
     return next((recipe for recipe, file in files.items() if read_recipe(file).encoder == encoder), None)

@@ -105,6 +105,10 @@ def _examine_task(
             outcome = outcomes[method.name]
             with outcome.timed("segment"):
                 scores = method.scores(query.features)
+            if scores.isnan().any():
+                raise GfssError(
+                    f"method '{method.name}' gives scores that are no numbers; its figures would mean nothing"
+                )
             with outcome.timed("count"):
                 predicted = class_map(scores, (query.labels.shape[-2], query.labels.shape[-1]))
                 outcome.counts.append(image_counts(predicted, query.labels, scores.shape[1]).cpu())

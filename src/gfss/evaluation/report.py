@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
 from gfss.evaluation.charts import balance_chart
 from gfss.evaluation.confusion import GROUPS, group_confusion
 from gfss.evaluation.costs import cost_words, read_costs
-from gfss.evaluation.families import families
 from gfss.evaluation.figures import Grid, make_figure
 from gfss.evaluation.html import Page
 from gfss.evaluation.paper import comparable_figure
 from gfss.evaluation.protocols import draw_tasks
 from gfss.evaluation.records import MetricName, Record, is_record, read_records
-from gfss.evaluation.settings import by_settings, differences
-from gfss.evaluation.summary import Figures, average
+from gfss.evaluation.report_means import Mean, System, by_folds, class_means, means_of, systems_of
+from gfss.evaluation.settings import by_settings
 from gfss.evaluation.tables import NOTHING, grouped_tables
 from gfss.experiment import Experiment
 from gfss.training.checkpoint import has_checkpoint
@@ -28,41 +24,6 @@ from gfss.training.checkpoint import has_checkpoint
 METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
 BEFORE, AFTER = "nsf", "pcn"
 CONFUSION_TASKS = 10
-
-
-class Mean(NamedTuple):
-    """Mean figures of a method with some settings.
-
-    Attributes:
-        records: what they are the mean of.
-        settings: those in which it differs from others of its name, in words.
-    """
-
-    figures: Figures
-    records: list[Record]
-    settings: str
-
-
-Means = dict[str, Mean]  # by the name of the method, with a number where there are several settings
-
-
-class System(NamedTuple):
-    """What the records of one section of the report have in common.
-
-    Attributes:
-        base: how base models were made, where there are several ways.
-    """
-
-    data: str
-    encoder: str
-    shots: int
-    protocol: str
-    base: str = ""
-
-    @property
-    def words(self) -> str:
-        made = f" ({self.base})" if self.base else ""
-        return f"{self.data}, {self.encoder}{made}, {shots_in_words(self.shots)}, {self.protocol} protocol"
 
 
 def is_results(path: Path) -> bool:
@@ -88,7 +49,7 @@ def write_report(results: Sequence[Path], out: Path, experiment: Experiment | No
     records = read_records(results)
     files = [file for place in results if place.is_dir() for file in sorted(place.resolve().rglob("costs.csv"))]
     page = Page(_title(records), _lead(records))
-    systems = _systems(records)
+    systems = systems_of(records)
     for system, own in systems.items():
         _who_wins(page, system, own)
     for system, own in systems.items():
@@ -115,49 +76,6 @@ def _lead(records: Sequence[Record]) -> str:
     )
 
 
-def _systems(records: Sequence[Record]) -> dict[System, list[Record]]:
-    def key(record: Record) -> System:
-        return System(record.data, record.encoder, record.shots, record.protocol)
-
-    ordered = sorted(records, key=lambda r: (r.data, r.encoder, r.protocol != "paired", r.shots))
-    return {
-        system._replace(base=words): family
-        for system, own in groupby(ordered, key=key)
-        for words, family in families(list(own)).items()
-    }
-
-
-def _means(records: Sequence[Record], metric: MetricName) -> Means:
-    """Mean figures of every method over seeds, then folds, best harmonic mean first; each of its settings by itself."""
-    by_method: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        if metric in record.figures:
-            by_method[record.method].append(record)
-    means: Means = {}
-    for method, mine in by_method.items():
-        groups = by_settings(mine)
-        for number, (own, words) in enumerate(zip(groups.values(), differences(list(groups)), strict=True)):
-            folds: dict[int | str, list[Figures]] = defaultdict(list)
-            for record in own:
-                folds[record.fold].append(record.figures[metric])
-            mean = average([average(runs, per_class=False) for runs in folds.values()], per_class=False)
-            means[f"{method} {number + 1}" if number else method] = Mean(mean, own, words)
-    return dict(sorted(means.items(), key=lambda item: -(item[1].figures.harmonic or 0)))
-
-
-def _by_folds(means: Means) -> tuple[Means, Means]:
-    """Systems that were examined on all folds that any was, and the others."""
-    folds = {name: {record.fold for record in mean.records} for name, mean in means.items()}
-    every = set[int | str]().union(*folds.values())
-    complete = {name for name, own in folds.items() if own == every}
-    if not complete:
-        return means, {}
-    return (
-        {name: mean for name, mean in means.items() if name in complete},
-        {name: mean for name, mean in means.items() if name not in complete},
-    )
-
-
 def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
     page.section(
         f"Who wins: {system.words}",
@@ -165,12 +83,12 @@ def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
         "is good at both gets a high H. Up and to the right is better.",
     )
     for metric in METRICS:
-        means = _means(records, metric)
+        means = means_of(records, metric)
         if not means:
             continue
         whose = " (the metric of the paper)" if metric == "per-image" else ""
         page.text(f"{metric} IoU{whose}, mean over folds and seeds")
-        everywhere, elsewhere = _by_folds(means)
+        everywhere, elsewhere = by_folds(means)
         points = {
             name: (figures.base, figures.novel)
             for name, (figures, *_) in everywhere.items()
@@ -214,7 +132,7 @@ def _class_by_class(page: Page, system: System, records: Sequence[Record]) -> No
     if not {BEFORE, AFTER} <= {record.method for record in records}:
         return
     metric = METRICS[1] if all(METRICS[1] in record.figures for record in records) else METRICS[0]
-    known, new = _class_means(records, metric, novel=False), _class_means(records, metric, novel=True)
+    known, new = (class_means(records, metric, novel, BEFORE, AFTER) for novel in (False, True))
     if not known and not new:
         return
     page.section(
@@ -225,27 +143,6 @@ def _class_by_class(page: Page, system: System, records: Sequence[Record]) -> No
     page.bars(new, new=list(new))
     page.text("As known classes, while a new one was taught")
     page.bars(known)
-
-
-def _class_means(records: Sequence[Record], metric: MetricName, novel: bool) -> dict[str, tuple[float, float]]:
-    """Mean IoU of every class before and after, over the folds and seeds that both were examined on."""
-    known: tuple[dict[str, Record], dict[str, Record]] = ({}, {})
-    for record in sorted(records, key=lambda record: record.tasks):  # of several the one with most tasks stays
-        if record.method in (BEFORE, AFTER) and metric in record.figures:
-            run = json.dumps([record.fold, record.seed, record.recipe.get("base")], sort_keys=True)
-            known[record.method == AFTER][run] = record
-    values: dict[str, tuple[list[float], list[float]]] = {}
-    for run, before in known[0].items():
-        after = known[1].get(run)
-        if after is None:
-            continue
-        for name in before.novel_classes if novel else before.base_classes:
-            pair = before.figures[metric].classes[name], after.figures[metric].classes[name]
-            if pair[0] is not None and pair[1] is not None:
-                first, second = values.setdefault(name, ([], []))
-                first.append(pair[0])
-                second.append(pair[1])
-    return {name: (sum(a) / len(a), sum(b) / len(b)) for name, (a, b) in values.items()}
 
 
 def _look(page: Page, experiment: Experiment, shots: int, names: set[str]) -> None:

@@ -32,7 +32,7 @@ from gfss.errors import GfssError
 from gfss.files import cache_folder, make_folder, read_json, write_atomically, write_json
 from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import Run, fast_form
-from gfss.progress import Bar, console
+from gfss.progress import Bar, console, note
 from gfss.threads import side_by_side
 from gfss.training.parallel import own_first
 
@@ -110,6 +110,12 @@ def build_bank(
         side = encoder.map_size(size)
         need = sum(len(shards[n]) for n in todo) * (2 * sum(channels.values()) * side**2 + size**2)
         _require_space(folder, need)
+        if encoder.on_pixels and (size - 1) % encoder.stride:
+            below = (size - 1) // encoder.stride * encoder.stride + 1
+            note(
+                f"with side {size} the maps end {size - below} pixels before the image does, and all positions are "
+                f"a little off; {below} and {below + encoder.stride} fit"
+            )
         fast = fast_form(encoder, size) if encoder.device.type == "cpu" else encoder.eval()
         begun: deque[int] = deque()
 

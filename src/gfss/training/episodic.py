@@ -122,9 +122,11 @@ def train_method(
         resume=resume,
         workers=workers,
         name=method.name,
-        settings=[asdict(options), key],
+        settings=[asdict(options), key, asdict(method.calibrator.options) if isinstance(method, Calibrated) else {}],
         describe=lambda number: f"episodes {number * options.batch} and following",
     )
     method.module.requires_grad_(False)
+    with torch.no_grad():  # what it knows of the last episode still has gradients
+        method.learn(source.for_episode(0).episode(options.seed, 0, options.shots).support)
     method.trained = True
     return losses

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from gfss.models.pspnet import Features, unit_factors
+
+KEPT_SHARE = 0.5  # of the free memory, for kept images; what methods derive from them comes on top
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,12 @@ class KeptImage:
     features: Features
     factors: dict[str, Tensor]
     derived: dict[Hashable, Tensor] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of features and factors."""
+        tensors = [*self.features.levels.values(), *self.features.pooled, self.features.bottleneck, self.features.base]
+        return sum(tensor.nbytes for tensor in (*tensors, *self.factors.values()))
 
     def put_unit(self, name: str, out: Tensor) -> None:
         """Write a map with vectors of length one."""
@@ -43,6 +52,16 @@ def keep(features: Features) -> list[KeptImage]:
         KeptImage(half.map(lambda tensor, i=i: own(tensor, i)), {name: own(each, i) for name, each in factors.items()})
         for i in range(len(half))
     ]
+
+
+def free_memory() -> int | None:
+    """Bytes that programs may still take, None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    sizes = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return next((1024 * int(size) for size in sizes), None)
 
 
 class KeptFeatures(Features):

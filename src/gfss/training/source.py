@@ -18,7 +18,7 @@ from gfss.models.base_model import BaseModel
 from gfss.models.pspnet import Features, concatenate
 from gfss.training.bank import Bank
 from gfss.training.blind import BlindStore
-from gfss.training.kept_features import KeptFeatures, KeptImage, keep
+from gfss.training.kept_features import KEPT_SHARE, KeptFeatures, KeptImage, free_memory, keep
 
 BLOCK = 20  # consecutive episodes of one source
 CHUNK = 16  # images that go through the pyramid head at once
@@ -29,13 +29,15 @@ class FeatureStore:
     """Features of a split under a base model: encoder levels from the bank, the head's part kept in memory.
 
     Attributes:
-        keep: keep the head's outputs of every image (fp16) once computed; for sets that are read many times.
+        keep: keep the head's outputs of every image (fp16) once computed, as many as memory allows; for sets that are
+            read many times.
     """
 
     model: BaseModel
     bank: Bank
     keep: bool = False
     _kept: dict[int, KeptImage] = field(default_factory=dict)
+    _most: int | None = None  # images that are kept
 
     @torch.no_grad()
     def features(self, images: Sequence[int]) -> Features:
@@ -43,10 +45,7 @@ class FeatureStore:
         if not self.keep:
             parts = [images[i : i + CHUNK] for i in range(0, len(images), CHUNK)]
             return concatenate([self._head(part) for part in parts])
-        for i in images:  # one by one: sums round in another way in a batch of another size
-            if i not in self._kept:
-                (self._kept[i],) = keep(self._head([i]))
-        return KeptFeatures([self._kept[i] for i in images])
+        return KeptFeatures([self._kept.get(i) or self._keep(i) for i in images])
 
     def labels(self, images: Sequence[int], table: np.ndarray, stride: int = 1) -> Tensor:
         """Label maps as :meth:`gfss.training.bank.Bank.labels` gives them, where the features are."""
@@ -61,6 +60,16 @@ class FeatureStore:
     def device(self) -> torch.device:
         """Where the model is."""
         return self.model.encoder.device
+
+    def _keep(self, i: int) -> KeptImage:
+        """One image as it is kept; by itself, since sums round in another way in a batch of another size."""
+        (image,) = keep(self._head([i]))
+        if self._most is None:
+            free = free_memory()
+            self._most = self.bank.count if free is None else int(KEPT_SHARE * free / image.bytes)
+        if len(self._kept) < self._most:
+            self._kept[i] = image
+        return image
 
     def _head(self, images: Sequence[int]) -> Features:
         return self.model.head(self.bank.features(images, self.device))

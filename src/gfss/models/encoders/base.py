@@ -22,12 +22,14 @@ class Encoder(nn.Module):
         channels: level name -> number of channels, from fine to coarse. The names are those of the
             paper for every family: ``layer2``, ``layer3``, ``layer4``.
         stride: input pixels per position of the coarsest level.
+        on_pixels: position i of its maps lies on input pixel i * stride, so sides of a multiple and one fit.
         traced_is_faster: on a CPU, see :mod:`gfss.models.encoders.fuse`.
     """
 
     name: str = ""
     channels: dict[str, int]
     stride: int
+    on_pixels: bool = True
     traced_is_faster: bool = False
     mean: Tensor
     std: Tensor

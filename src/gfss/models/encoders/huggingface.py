@@ -25,6 +25,8 @@ class HuggingFaceEncoder(Encoder):
         pretrained: load the weights; otherwise only the architecture, with random weights.
     """
 
+    on_pixels = False
+
     def __init__(self, name: str, pretrained: bool = True) -> None:
         backbone = _load_backbone(name, pretrained)
         super().__init__(*_normalisation(name))
