@@ -97,6 +97,8 @@ def test_of_several_recipes_the_one_with_most_records_is_shown() -> None:
     many = [fake_record("nsf", 60, recipe={"size": 417}, seed=seed) for seed in range(2)]
     (table,) = make_tables("table3", [few, *many], "lite0")
     assert row(table, "nsf (1 of 2 settings)")["base"] == "60.00 ± 0.00"
+    (main_table, _) = make_tables("table1", [few, *many], "lite0")  # fold 0 alone
+    assert "nsf" in missing_rows([main_table])
 
 
 def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:

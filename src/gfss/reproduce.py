@@ -122,7 +122,8 @@ def encoders_of(records: Iterable[Record], data: str) -> list[str]:
 
 def missing_rows(tables: Iterable[Table]) -> list[str]:
     """Methods whose row has a cell that was not run."""
-    return list(dict.fromkeys(row[0] for table in tables for row in table.rows if NOT_RUN in row))
+    names = (row[0].partition(" ")[0] for table in tables for row in table.rows if NOT_RUN in row)
+    return list(dict.fromkeys(names))
 
 
 def _is_table8(record: Record, encoder: str) -> bool:

@@ -51,6 +51,8 @@ class System(NamedTuple):
 
 
 def systems_of(records: Sequence[Record]) -> dict[System, list[Record]]:
+    """Records by the section of the report that they belong to, in its order."""
+
     def key(record: Record) -> System:
         return System(record.data, record.encoder, record.shots, record.protocol)
 
