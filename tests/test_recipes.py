@@ -118,6 +118,11 @@ def test_fewer_methods_need_no_other_change() -> None:
         read_recipe(find_recipe("frozen/pascal-lite0"), ["methods=nsf", "per_method.capl.iterations=3"])
 
 
+def test_what_a_calibrator_stands_on_may_have_settings() -> None:
+    recipe = make_recipe({**SMALL, "methods": ["acastle+T"], "per_method": {"acastle": {"iterations": 3}}})
+    assert recipe.training("acastle", 1).iterations == 3
+
+
 def test_published_width_is_a_setting_of_the_systems_that_have_one() -> None:
     wide, usual = (make_recipe({**SMALL, "methods": ["denet", "nsf"], "published": value}) for value in (True, False))
     assert wide.settings("denet", 1)["training"]["published"] is True

@@ -65,10 +65,9 @@ def _data_checks(recipe: Recipe) -> dict[str, bool]:
 
 
 def _model_checks(recipe: Recipe) -> dict[str, bool]:
-    stages = dict.fromkeys((*recipe.calibrators, *recipe.per_method))
-    unused = [name for name in stages if name not in recipe.methods]
-    examined = [method.removesuffix(CALIBRATOR_SUFFIX) for method in recipe.methods]
-    unused += [name for name in recipe.diams if name not in examined]
+    used = {*recipe.methods, *(method.removesuffix(CALIBRATOR_SUFFIX) for method in recipe.methods)}
+    named = dict.fromkeys((*recipe.calibrators, *recipe.per_method, *recipe.diams))
+    unused = [name for name in named if name not in used]
     taken = [name for name in recipe.calibrators if name in UNTRAINED or name in LEARNED]
     others = {*UNTRAINED, *TRAINED, *recipe.calibrators} - {"diam"}
     taken += [name for name in recipe.diams if name in others or name.endswith(CALIBRATOR_SUFFIX)]

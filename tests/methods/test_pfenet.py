@@ -94,7 +94,8 @@ def test_scores_and_loss_follow_the_formulas() -> None:
             prior = slow_prior(episode.support, position, array(features.levels["layer4"][image]))
             vector = slow_vector(p, episode.support, position)
             logits, inner = slow_segment(p, array(features.levels["layer3"][image]), vector, prior)
-            maps.append(logits[1:])
+            rest = np.log(np.exp(array(features.base[image])).sum(axis=0))
+            maps.append((rest + logits[1] - logits[0])[None])
             truth = episode.query.labels[image]
             binary = torch.where(truth == 255, truth, (truth == label).byte())
             part, count = cross_entropy(logits, binary)

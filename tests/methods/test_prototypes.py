@@ -24,6 +24,10 @@ def samples_of(support: Support) -> tuple[np.ndarray, list[int]]:
     return np.stack(rows), truth
 
 
+def test_rows_are_fitted_as_the_paper_fits_its_classifier() -> None:
+    assert (STEPS, RATE) == (50, 0.1)
+
+
 @pytest.mark.parametrize(("shots", "novel"), [(1, 1), (2, 1), (1, 3)])
 def test_fitted_rows_equal_plain_descent(shots: int, novel: int) -> None:
     support = make_episode(shots, novel, dtype=torch.float64).support

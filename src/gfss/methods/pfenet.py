@@ -1,4 +1,4 @@
-"""PFENet: a binary network guided by a support vector and a prior mask, side by side with the base classifier."""
+"""PFENet: a binary network guided by a support vector and a prior mask tells a novel class from the rest."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ class Enrichment(nn.Module):
 
 
 class Pfenet(Learned):
-    """PFENet on our frozen features, its class logits appended to those of the base classifier.
+    """PFENet on our frozen features, beside the base classifier.
 
     Tian, Zhao, Shu, Yang, Li, Jia: Prior Guided Feature Enrichment Network for Few-Shot Segmentation (2020).
     The original has its own ResNet; here the middle and high features are our standardised encoder levels. The
     original computes the support's high features from masked lower ones; ours are computed once for the whole image
-    and masked after. PFENet itself tells one class from the rest; how it is generalised is our choice: raw
-    logits of the base classifier and of PFENet's foreground side by side.
+    and masked after. PFENet itself tells one class from the rest, and the base classifier says what the rest is:
+    PFENet's odds of a novel class are those against all base classes together.
 
     Args:
         channels: of the encoder levels that features carry; those that the base model reads if left out.
@@ -169,7 +169,9 @@ class Pfenet(Learned):
             self.guides.append(Guide(vector, pixels))
 
     def logits(self, query: Features) -> Tensor:
-        return torch.cat([query.base, *(logits[:, 1:] for logits, _ in self.segment(query, self.guides))], dim=1)
+        rest = query.base.logsumexp(dim=1, keepdim=True)
+        odds = [logits[:, 1:] - logits[:, :1] for logits, _ in self.segment(query, self.guides)]
+        return torch.cat([query.base, *(rest + one for one in odds)], dim=1)
 
     def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
         episode = trainable(episode)

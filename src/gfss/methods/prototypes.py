@@ -13,7 +13,7 @@ from gfss.models.fusion import mask_shares, masked_average, normalised_parameter
 from gfss.models.novel import class_weights, support_labels
 from gfss.models.pspnet import Features
 
-STEPS, RATE = 200, 0.1  # of the fitted rows; the paper's, whose classifier has two layers
+STEPS, RATE = 50, 0.1  # of the fitted rows; the paper's for its classifier of two layers
 
 
 def novel_prototypes(support: Support) -> Tensor:
