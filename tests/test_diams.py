@@ -12,7 +12,8 @@ from gfss.errors import GfssError
 from gfss.estimate import Estimate
 from gfss.evaluation.records import find_records, read_record, same_result
 from gfss.experiment import Experiment
-from gfss.methods.diam import PUBLISHED, Diam, DiamOptions
+from gfss.methods.diam import Diam
+from gfss.methods.diam_options import PUBLISHED, DiamOptions
 from gfss.methods.fitted import Calibrated
 from gfss.plan import Plan
 from gfss.recipe_files import make_recipe

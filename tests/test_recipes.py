@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gfss.errors import GfssError
-from gfss.methods.diam import PUBLISHED, DiamOptions
+from gfss.methods.diam_options import PUBLISHED, DiamOptions
 from gfss.models.calibrator_options import PRESETS, PRINTED
 from gfss.paper_tables import TABLES
 from gfss.recipe_files import find_recipe, make_recipe, read_recipe, recipe_names, with_change

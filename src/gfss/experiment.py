@@ -24,7 +24,7 @@ from gfss.devices import CPU
 from gfss.errors import GfssError
 from gfss.methods import BLIND, Context, build_method, training_shots
 from gfss.methods.base import Method
-from gfss.methods.diam import DiamOptions
+from gfss.methods.diam_options import DiamOptions
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrator import Calibrator

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gfss.errors import GfssError, unknown
-from gfss.methods import diam
-from gfss.methods.diam import DiamOptions
+from gfss.methods.diam_options import PUBLISHED, DiamOptions
 from gfss.models import novel
 from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.novel import NovelOptions
@@ -28,7 +27,7 @@ NOVEL_PRESETS = {
     "paper": novel.PAPER,
 }
 
-DIAM_PRESETS = {"chosen": DiamOptions(), "published": diam.PUBLISHED}
+DIAM_PRESETS = {"chosen": DiamOptions(), "published": PUBLISHED}
 
 
 def options_from(place: str, given: Any, presets: Mapping[str, Options], usual: str = "") -> Options:

@@ -25,7 +25,7 @@ from gfss.devices import CPU
 from gfss.evaluation.protocols import ProtocolName
 from gfss.experiment import Experiment, special_settings
 from gfss.methods import CALIBRATED, TRAINED, training_shots
-from gfss.methods.diam import DiamOptions
+from gfss.methods.diam_options import DiamOptions
 from gfss.models.calibrator_options import PRESETS as CALIBRATOR_PRESETS
 from gfss.models.calibrator_options import CalibratorOptions
 from gfss.models.novel import NovelOptions

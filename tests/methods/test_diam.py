@@ -12,9 +12,11 @@ from tests.methods.cases import STRIDE, make_episode
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.methods import diam
+from gfss.methods import diam, diam_descent
 from gfss.methods.base import Episode
-from gfss.methods.diam import PUBLISHED, Diam, DiamOptions, adapt
+from gfss.methods.diam import Diam
+from gfss.methods.diam_descent import adapt, leading_directions
+from gfss.methods.diam_options import PUBLISHED, DiamOptions
 from gfss.methods.prototypes import novel_prototypes
 
 SMALL = (5, 6)
@@ -29,7 +31,10 @@ def test_published_weights() -> None:
 
 
 @pytest.mark.parametrize(("shots", "novel", "distillation"), [(1, 1, 3.0), (1, 2, 100.0), (2, 2, 3.0)])
-def test_equals_the_slow_implementation(shots: int, novel: int, distillation: float) -> None:
+def test_equals_the_slow_implementation(
+    shots: int, novel: int, distillation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diam_descent, "DENSE", FEW.iterations)
     episode = make_episode(shots, novel, size=SMALL)
     other = {"distillation_several": 1e3} if novel == 1 else {"distillation_weight": 1e3}  # must not be read
     options = replace(FEW, **{"distillation_weight": distillation, "distillation_several": distillation, **other})
@@ -107,41 +112,121 @@ def test_derivatives_are_those_of_the_loss() -> None:
     query = episode.query.features
     method = Diam(replace(FEW, iterations=1))
     method.learn(episode.support)
-    adapted = adapt(query, method.start, method.blocks, method.options, method.held)
     table = method.start.repeat(len(query), 1, 1).requires_grad_()
-    losses = defined_loss(table, query.bottleneck.flatten(2), query.base.flatten(2), method)
-    torch.testing.assert_close(adapted.losses[0], losses.detach())
-    (slopes,) = torch.autograd.grad(losses.sum(), table)
-    steps = (method.start - adapted.table) / method.options.rate
+    (slopes,) = torch.autograd.grad(defined_loss(table, episode, method).sum(), table)
+    adapted = adapt(query, method.start, method.supports, method.options, method.held)
+    steps = (method.start - adapted) / method.options.rate
     torch.testing.assert_close(steps, slopes, atol=1e-3, rtol=1e-4)  # differences of numbers near 1, divided by 1e-3
 
 
-def defined_loss(table: Tensor, query: Tensor, base: Tensor, method: Diam) -> Tensor:
-    """DIaM's loss (images,) at its start, where class shares equal the estimated ones."""
-    rows, biases = table[..., :-1], table[..., -1:]
-    known = base.shape[1]
-    entropy_of_support = torch.zeros(len(table))
-    for block in method.blocks:
-        supports = (rows @ block.features[:-1] + biases).softmax(dim=1)
-        entropy_of_support -= block.weight * supports[:, block.rows].sum(dim=1).log().sum(dim=1)
-    p = (rows @ query + biases).softmax(dim=1)
+def defined_loss(table: Tensor, episode: Episode, method: Diam, prior: Tensor | None = None) -> Tensor:
+    """DIaM's loss (images,) of classifiers; the estimated class shares are their own if not given."""
+    support, query = episode.support, episode.query.features
+    known = support.base + 1
+    height, width = support.features.size
+    labels = support.labels[:, ::STRIDE, ::STRIDE][:, :height, :width].flatten().long()
+    heard = labels != 255
+    samples = support.features.bottleneck.movedim(1, -1).flatten(0, 2)[heard]
+    labels = labels[heard]
+    found = (table[..., :-1] @ samples.T + table[..., -1:]).softmax(dim=1)
+    none = labels < known
+    background = 0.01 if len(support.owners) == support.novel else 0.15
+    right = torch.stack(
+        [found[:, :known].sum(dim=1)[:, i] if none[i] else found[:, labels[i], i] for i in range(len(labels))]
+    )
+    entropy_of_support = -(torch.where(none, background, 1.0)[:, None] * right.log()).mean(dim=0)
+    p = (table[..., :-1] @ query.bottleneck.flatten(2) + table[..., -1:]).softmax(dim=1)
+    shares = p.mean(dim=2)
+    divergence = (shares * (shares / (shares if prior is None else prior)).log()).sum(dim=1)
     entropy = -(p * p.log()).sum(dim=1).mean(dim=1)
-    background = p[:, :1] + p[:, known:].sum(dim=1, keepdim=True)
-    told = torch.cat([background, p[:, 1:known]], dim=1)
-    distillation = (told * (told.log() - base.log_softmax(dim=1))).sum(dim=1).mean(dim=1)
-    return 100 * entropy_of_support + entropy + method.held * distillation
+    told = torch.cat([p[:, :1] + p[:, known:].sum(dim=1, keepdim=True), p[:, 1:known]], dim=1)
+    distillation = (told * (told.log() - query.base.flatten(2).log_softmax(dim=1))).sum(dim=1).mean(dim=1)
+    return 100 * entropy_of_support + divergence + entropy + method.held * distillation
+
+
+def shares_of(table: Tensor, episode: Episode) -> Tensor:
+    """Class shares (images, classes) of query images."""
+    logits = table[..., :-1] @ episode.query.features.bottleneck.flatten(2) + table[..., -1:]
+    return logits.softmax(dim=1).mean(dim=2)
 
 
 def test_losses_fall_on_average() -> None:
-    falls = []
+    losses = []
     for seed in range(4):
         episode = make_episode(1, 1, queries=4, seed=seed)
         method = Diam()
         method.learn(episode.support)
-        losses = adapt(episode.query.features, method.start, method.blocks, method.options, method.held).losses
-        assert losses.shape == (100, 4)
-        falls.append(losses.mean(dim=1).diff())
-    assert (torch.stack(falls).mean(dim=0) < 0).all()
+        tables = {
+            steps: adapt(
+                episode.query.features,
+                method.start,
+                method.supports,
+                replace(method.options, iterations=steps),
+                method.held,
+            )
+            for steps in (10, 20, 30, 50, 75, 100)
+        }
+        prior = shares_of(tables[10], episode)  # from then on
+        losses.append(torch.stack([defined_loss(table, episode, method, prior).mean() for table in tables.values()]))
+    assert (torch.stack(losses).mean(dim=0).diff() < 0).all()
+
+
+def test_reading_supports_in_every_second_step_changes_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    episode = make_episode(2, 2, queries=4)
+    results = []
+    for dense in (10, 100):
+        monkeypatch.setattr(diam_descent, "DENSE", dense)
+        method = Diam()
+        method.learn(episode.support)
+        results.append(method.scores(episode.query.features))
+    start = Diam(replace(FEW, iterations=1, rate=1e-30))
+    start.learn(episode.support)
+    way = (results[1] - start.scores(episode.query.features)).abs().max()
+    assert 0 < (results[0] - results[1]).abs().max() < 1e-3 * way
+
+
+def test_few_directions_are_enough_where_features_have_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features along five directions: ranks of six (with the ones for the biases) give what all directions give."""
+    episode = make_episode(2, 2)
+    channels = episode.query.features.bottleneck.shape[1]
+    assert channels > 6
+    maps = torch.randn(5, channels, generator=torch.Generator().manual_seed(3))
+    for features in (episode.support.features, episode.query.features):
+        flat = torch.einsum("nchw,rc,rd->ndhw", features.bottleneck, maps, maps) / channels
+        features.bottleneck.copy_(flat)
+    results = []
+    for rank in (6, 1000, 2):
+        monkeypatch.setattr(diam_descent, "SUPPORT_RANK", rank)
+        monkeypatch.setattr(diam_descent, "QUERY_RANK", rank)
+        method = Diam(FEW)
+        method.learn(episode.support)
+        results.append(method.scores(episode.query.features))
+    torch.testing.assert_close(results[0], results[1], atol=1e-4, rtol=1e-4)
+    assert (results[2] - results[1]).abs().max() > 1e-2
+
+
+def test_leading_directions() -> None:
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(2, 20, 20, generator=generator)).Q
+    values = 0.5 ** torch.arange(20.0)
+    gram = basis @ torch.diag(values) @ basis.transpose(1, 2)
+    found = leading_directions(gram, 6)
+    torch.testing.assert_close(found.transpose(1, 2) @ found, torch.eye(6).repeat(2, 1, 1), atol=1e-5, rtol=0)
+    kept = torch.linalg.svdvals(basis[..., :4].transpose(1, 2) @ found)  # cosines of the first four with those found
+    assert (kept > 0.99).all()
+    assert torch.equal(found, leading_directions(gram, 6))
+    assert torch.equal(leading_directions(gram, 20), torch.eye(20).repeat(2, 1, 1))
+
+
+def test_large_scores_stay_finite() -> None:
+    """Powers of scores far apart must neither overflow nor make every class impossible."""
+    episode = make_episode(1, 1)
+    for features in (episode.support.features, episode.query.features):
+        features.bottleneck.mul_(30)
+        features.base.mul_(30)
+    method = Diam()
+    method.learn(episode.support)
+    assert method.scores(episode.query.features).isfinite().all()
 
 
 def test_images_are_adapted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,10 +245,10 @@ def test_blocks_of_supports_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     episode = make_episode(2, 2)
     results = []
     for block in (7, 10_000):
-        monkeypatch.setattr(diam, "BLOCK", block)
+        monkeypatch.setattr(diam_descent, "BLOCK", block)
         method = Diam(FEW)
         method.learn(episode.support)
-        results.append((len(method.blocks), method.scores(episode.query.features)))
+        results.append((len(method.supports.blocks), method.scores(episode.query.features)))
     assert results[0][0] > results[1][0] == 3  # no novel class, the first, the second
     torch.testing.assert_close(results[0][1], results[1][1], atol=1e-4, rtol=1e-5)
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gfss.errors import unknown
-from gfss.methods import denet, diam, pfenet
+from gfss.methods import denet, diam_options, pfenet
 from gfss.methods.acastle import Acastle
 from gfss.methods.base import Method
 from gfss.methods.bcm import BaseClassMining
 from gfss.methods.capl import Capl
 from gfss.methods.denet import Denet, DenetOptions
-from gfss.methods.diam import Diam, DiamOptions
+from gfss.methods.diam import Diam
+from gfss.methods.diam_options import DiamOptions
 from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.methods.pfenet import Pfenet, PfenetOptions
 from gfss.methods.pfenet_per_class import PfenetPerClass
@@ -83,7 +84,7 @@ UNTRAINED: dict[str, Builder] = {
     "linear-probe": lambda context: LinearProbe(context.fitter.options),
     "bcm": lambda context: BaseClassMining(context.fitter.options),
     "bcm-top3": lambda context: BaseClassMining(context.fitter.options, mined=3, balanced=True, name="bcm-top3"),
-    "diam": lambda context: Diam(diam.PUBLISHED if context.published else None),
+    "diam": lambda context: Diam(diam_options.PUBLISHED if context.published else None),
     **{rule: (lambda context, rule=rule: RuleFusion(context.fitter, rule)) for rule in RULES},
 }
 

@@ -1,0 +1,128 @@
+"""DIaM's descent along leading directions against the descent in full: time, label maps and figures.
+
+    python benchmarks/diam_descent.py --root PASCAL --runs trained --shots 5 --json diam_descent.json
+
+In full, rows and biases move along all directions of the features and every step reads every support position. Both
+ways score the same tasks, one after the other, and are compared pixel by pixel and in their H.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a package
+
+from tool_agreement import experiment_parser, opened
+
+from gfss.data.catalog import VOID
+from gfss.evaluation.metrics import METRICS, image_counts
+from gfss.evaluation.protocols import CHUNK, ProtocolName, draw_tasks
+from gfss.experiment import Experiment
+from gfss.files import write_json
+from gfss.methods import diam_descent
+from gfss.models.maps import class_map
+
+WAYS = ("full", "leading")
+
+
+@contextmanager
+def in_full() -> Iterator[None]:
+    """Until the end all directions count and every step reads all supports."""
+    names = ("SUPPORT_RANK", "QUERY_RANK", "DENSE")
+    usual = {name: getattr(diam_descent, name) for name in names}
+    try:
+        for name in names:
+            setattr(diam_descent, name, sys.maxsize)
+        yield
+    finally:
+        for name, value in usual.items():
+            setattr(diam_descent, name, value)
+
+
+@torch.no_grad()
+def measure(experiment: Experiment, protocol: ProtocolName, shots: int, tasks: int, stride: int) -> dict[str, Any]:
+    """Both ways on the same tasks.
+
+    Args:
+        stride: every how manieth query image of a task is scored.
+    """
+    source = experiment.val_source
+    fold, names = source.fold, source.dataset.classes
+    method = experiment.method("diam", shots)
+    classes = [names[c - 1] for c in fold.base], [names[c - 1] for c in fold.novel]
+    metrics = {way: {key: metric(*classes) for key, metric in METRICS.items()} for way in WAYS}
+    seconds = dict.fromkeys(WAYS, 0.0)
+    equal = pixels = images = 0
+
+    def answer(way: str, queries: list[int], size: tuple[int, int]) -> Tensor:
+        features = source.store.features(queries)
+        start = time.perf_counter()
+        scores = method.scores(features)
+        seconds[way] += time.perf_counter() - start
+        return class_map(scores, size)
+
+    for drawn in draw_tasks(source, protocol, shots, tasks, seed=0):
+        table = fold.label_table(drawn.novel)
+        queries = list(drawn.queries)[::stride]
+        chunks = [queries[i : i + CHUNK] for i in range(0, len(queries), CHUNK)]
+        truths = [source.store.labels(chunk, table) for chunk in chunks]
+        sizes = [(truth.shape[-2], truth.shape[-1]) for truth in truths]
+        support = source.support(drawn, fold)
+        maps: dict[str, list[Tensor]] = {}
+        with in_full():
+            method.learn(support)
+            maps["full"] = [answer("full", chunk, size) for chunk, size in zip(chunks, sizes, strict=True)]
+        method.learn(support)
+        maps["leading"] = [answer("leading", chunk, size) for chunk, size in zip(chunks, sizes, strict=True)]
+        for i, truth in enumerate(truths):
+            heard = truth != VOID
+            equal += int((maps["full"][i] == maps["leading"][i])[heard].sum())
+            pixels += int(heard.sum())
+        images += len(queries)
+        for way in WAYS:
+            outputs = 1 + len(fold.base) + len(drawn.novel)
+            counts = [image_counts(found, truth, outputs) for found, truth in zip(maps[way], truths, strict=True)]
+            for metric in metrics[way].values():
+                metric.update(torch.cat(counts), [names[c - 1] for c in drawn.novel])
+    figures = {way: {key: metric.summary().harmonic for key, metric in metrics[way].items()} for way in WAYS}
+    return {
+        "protocol": protocol,
+        "shots": shots,
+        "tasks": tasks,
+        "images": images,
+        "milliseconds_per_image": {way: 1e3 * seconds[way] / images for way in WAYS},
+        "ratio": seconds["full"] / seconds["leading"],
+        "equal_pixels": equal / pixels,
+        "harmonic": figures,
+    }
+
+
+def main() -> None:
+    """Compare, print a row, write JSON if asked."""
+    parser = experiment_parser(__doc__)
+    parser.set_defaults(threads=1)
+    parser.add_argument("--protocol", choices=("paired", "joint"), default="paired")
+    parser.add_argument("--shots", type=int, default=1)
+    parser.add_argument("--tasks", type=int, default=10)
+    parser.add_argument("--stride", type=int, default=1, help="score only every so manieth query of a task")
+    options = parser.parse_args()
+    row = measure(opened(options), options.protocol, options.shots, options.tasks, options.stride)
+    times, both = row["milliseconds_per_image"], row["harmonic"]
+    print(f"{row['images']} images: {times['full']:.0f} ms in full, {times['leading']:.0f} ms ({row['ratio']:.1f} x),")
+    print(f"{100 * row['equal_pixels']:.3f} % of the pixels equal")
+    for key in METRICS:
+        print(f"H {key}: {both['full'][key]:.2f} in full, {both['leading'][key]:.2f}")
+    if options.json:
+        write_json(options.json, {"fold": options.fold, **row})
+
+
+if __name__ == "__main__":
+    main()
