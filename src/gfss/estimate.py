@@ -15,6 +15,7 @@ import numpy as np
 
 from gfss.data import coco, pascal, scenes
 from gfss.evaluation.paper import CLASSES
+from gfss.methods.diam_descent import QUERY_RANK, SUPPORT_RANK
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.recipe_options import CALIBRATOR_SUFFIX
@@ -163,8 +164,12 @@ class Estimate:
     def _adaptation_work(self, method: str, supports: int, novel: int) -> float:
         """Giga multiply-adds with which a DIaM adapts to one query; nothing for other methods."""
         options = self.recipe.diam(method.removesuffix(CALIBRATOR_SUFFIX))
-        table = (self.base_classes + 1 + novel) * (self.recipe.base.width + 1)
-        return 2 * options.iterations * table * self.positions * (1 + supports) / GIGA if options else 0
+        if options is None:
+            return 0
+        rows, columns = self.base_classes + 1 + novel, self.recipe.base.width + 1
+        along = min(QUERY_RANK, columns) + min(SUPPORT_RANK, columns) * supports / 2  # most are read every second time
+        steps = 4 * options.iterations * rows * along  # two products, and powers and sums as long again
+        return (steps + columns**2) * self.positions / GIGA
 
     def evaluation(self, methods: Sequence[str], shots: int, protocol: str, tasks: int) -> Cost:
         """Some methods over the tasks of a protocol; a novel classifier is fitted and asked once for all of them."""
