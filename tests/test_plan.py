@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +20,7 @@ from gfss.cli import main
 from gfss.errors import GfssError
 from gfss.estimate import Estimate
 from gfss.evaluation.costs import read_costs
-from gfss.evaluation.records import find_records, read_record, same_result, write_record
+from gfss.evaluation.records import Record, find_records, read_record, same_result, write_record
 from gfss.plan import Plan, differences
 from gfss.recipe_files import find_recipe, make_recipe, read_recipe
 from gfss.recipes import Recipe
@@ -286,6 +287,61 @@ def test_another_data_set_of_the_same_name_is_not_taken_for_done(data: Path, fin
     shutil.copy(other / "masks" / "train_000.png", other / "masks" / "train_001.png")
     with pytest.raises(GfssError, match="was trained on other images or masks than those now in"):
         _ = plan_in(finished, plan.recipe).todo
+
+
+def test_changed_train_images_are_noticed_though_all_records_are_there(
+    data: Path, finished: Path, tmp_path: Path
+) -> None:
+    """The base model, then what stands on it: each is refused until it is moved away."""
+    other = tmp_path / data.name
+    shutil.copytree(data, other)
+    for name in ("runs", "results"):
+        shutil.copytree(finished / name, tmp_path / name)
+    shutil.copy(other / "masks" / "train_000.png", other / "masks" / "train_001.png")
+    recipe = make_recipe(tiny_content(other))
+    experiment = recipe.experiment(0, tmp_path / "runs")
+    with pytest.raises(GfssError, match="base was trained on other images or masks"):
+        _ = plan_in(tmp_path, recipe).todo
+    shutil.rmtree(experiment.base_folder)
+    train_base_stage(experiment, options=recipe.base)
+    with pytest.raises(GfssError, match="pcn-1shot was trained on other images or masks"):
+        _ = plan_in(tmp_path, recipe).todo
+    with pytest.raises(GfssError, match="pcn-1shot was trained beside a base model of other images"):
+        experiment.method("pcn", 1)
+    shutil.rmtree(experiment.method_folder("pcn", 1))
+    with pytest.raises(GfssError, match="base-without-part1of3 was trained on other images or masks"):
+        run_plan(plan_in(tmp_path, recipe))
+
+
+def test_a_record_of_more_tasks_that_came_meanwhile_stays(
+    data: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(finished / "results", tmp_path / "results")
+    plan = Plan(make_recipe(tiny_content(data)), finished / "runs", tmp_path / "results")
+    path = plan.record_path(0, "nsf", 1, "paired", 0)
+    usual = read_record(path)
+    path.unlink()
+    evaluate = gfss.runner.evaluate_stage
+
+    def beside_another(*what: Any, **more: Any) -> list[Record]:
+        write_record(path, usual.model_copy(update={"tasks": 900}))
+        return evaluate(*what, **more)
+
+    monkeypatch.setattr(gfss.runner, "evaluate_stage", beside_another)
+    assert run_plan(plan) == 1
+    assert read_record(path).tasks == 900
+
+
+def test_a_base_model_is_measured_if_its_record_is_of_another(data: Path, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / "results", tmp_path / "results")
+    recipe = make_recipe(tiny_content(data, protocols={"paired": 3}))
+    plan = Plan(recipe, finished / "runs", tmp_path / "results")
+    path = plan.record_path(0, "base", 0, "joint", 0)
+    record = read_record(path)
+    assert [step.kind for step in plan.todo] == ["evaluate"]
+    other = {**record.recipe, "base": {**record.recipe["base"], "epochs": 99}}
+    write_record(path, record.model_copy(update={"recipe": other}))
+    assert [step.kind for step in Plan(recipe, plan.runs, plan.out).todo] == ["measure", "evaluate"]
 
 
 def test_a_base_model_without_a_record_is_measured(data: Path, finished: Path, tmp_path: Path) -> None:

@@ -74,6 +74,19 @@ def test_seeds_become_a_spread() -> None:
     assert missing_rows([table]) == ["score", "npf"]
 
 
+def test_seeds_of_training_become_a_spread_too() -> None:
+    records = [fake_record("nsf", base, recipe={"base": {"seed": seed}}) for seed, base in enumerate((59, 61))]
+    (table,) = make_tables("table3", records, "lite0")
+    assert (row(table, "nsf")["base"], row(table, "nsf")["seeds"]) == ("60.00 ± 1.41", "2")
+
+
+def test_all_folds_of_one_setting_come_before_many_seeds_of_another() -> None:
+    records = [fake_record("nsf", 50, 40, fold=fold) for fold in range(4)]
+    records += [fake_record("nsf", 90, 90, tasks=10, seed=seed, recipe={"size": 99}) for seed in range(5)]
+    found = row(make_tables("table1", records, "lite0")[0], "nsf (1 of 2 settings)")
+    assert (found["base"], found["folds"]) == ("50.00", "4")
+
+
 def test_other_protocols_metrics_and_encoders_do_not_enter() -> None:
     changes = ({"protocol": "joint"}, {"encoder": "resnet50"}, {"shots": 5})
     records = [fake_record("nsf", **change) for change in changes]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -210,14 +211,14 @@ def test_results_are_kept_until_the_records_are_written(
 
     monkeypatch.setattr(NormalisedScoreFusion, "learn", noted)
 
-    def fail(record: Record) -> None:
+    def fail(records: Sequence[Record]) -> None:
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space left"):
         evaluate_stage(opened(data, runs), ["nsf"], 1, tasks=3, seed=9, write=fail)
     assert len(learned) == 3
     written: list[Record] = []
-    records = evaluate_stage(opened(data, runs), ["nsf"], 1, tasks=3, seed=9, write=written.append)
+    records = evaluate_stage(opened(data, runs), ["nsf"], 1, tasks=3, seed=9, write=written.extend)
     assert (len(learned), written) == (3, records)
     evaluate_stage(opened(data, runs), ["nsf"], 1, tasks=3, seed=9)
     assert len(learned) == 6

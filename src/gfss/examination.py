@@ -36,13 +36,13 @@ def evaluate_stage(
     tasks: int = 1000,
     seed: int = 0,
     supports_from: str = "val",
-    write: Callable[[Record], None] = lambda record: None,
+    write: Callable[[Sequence[Record]], None] = lambda records: None,
 ) -> list[Record]:
     """Examine methods on the same tasks; one record each, the same whether one process works or several.
 
     Args:
         supports_from: split of the support images, ``val`` or (in the joint protocol) ``train``.
-        write: is given each record in the first process; if that fails, the same call finds all results still there.
+        write: is given the records in the first process; if that fails, the same call finds all results still there.
     """
     if supports_from not in ("val", "train"):
         raise unknown("split", supports_from, ("val", "train"))
@@ -66,6 +66,8 @@ def evaluate_stage(
         recipe["files"] = experiment.val_set.fingerprint
     if not blind:
         recipe |= {"base": experiment.model.card.training, "novel": asdict(experiment.novel_options)}
+        if experiment.own and experiment.model.card.files:
+            recipe["train_files"] = experiment.model.card.files
     data = [experiment.val_set.fingerprint, (supports or source).dataset.fingerprint]
     settings = {method.name: _settings_of(experiment, method, shots) for method in methods}
     about: dict[str, Any] = {"data": data, "fold": fold_name(experiment), "recipe": recipe, "methods": settings}
@@ -92,8 +94,8 @@ def evaluate_stage(
         )
         for method in methods
     ]
-    for record in records if workers.rank == 0 else ():
-        write(record)
+    if workers.rank == 0:
+        write(records)
     workers.wait()  # until the first process has written them
     kept.remove()
     return records
@@ -135,7 +137,7 @@ def make_record(
     )
 
 
-def base_record(experiment: Experiment, iou: Mapping[str, float]) -> Record:
+def base_record(experiment: Experiment, iou: Mapping[str, float | None]) -> Record:
     """The base classifier alone on every val image, as a record with 0 shots (accumulated IoU, novel pixels void).
 
     Args:

@@ -127,8 +127,7 @@ class Plan:
             _refuse_other_base(experiment, recipe)
         cost = estimate.base(first=fold == recipe.folds[0]) if state == "todo" else Cost(0, 0, 0)
         yield Step("base", fold, (), 0, "paired", 0, recipe.seed, state, cost)
-        recorded = self.record_path(fold, "base", 0, "joint", recipe.seed).exists()
-        if self.records and base_done and open_methods and not recorded:
+        if self.records and base_done and open_methods and not self._is_measured(fold):
             yield Step("measure", fold, (), 0, "joint", 1, recipe.seed, "todo", estimate.measuring())
         planned: set[tuple[str, int]] = set()
         counted: set[int] = set()  # parts of held-out base models that a step is planned for
@@ -160,6 +159,7 @@ class Plan:
             _refuse_difference(folder, stood_on, _base_settings(self.recipe), what="on a base model with")
             fitted, novel = about.get("training", {}).get("novel", {}), self.recipe.settings(name, shots)["novel"]
             _refuse_difference(folder, fitted, novel, what="on novel classifiers with")
+            _refuse_other_files(experiment, folder, about.get("base", {}))
         cost = Cost(0, 0, 0) if done else estimate.method(name, shots)
         parts = self._held_out_parts(experiment, name, shots)
         if not done and parts and parts not in counted:
@@ -180,13 +180,18 @@ class Plan:
         self, experiment: Experiment, fold: int, shots: int, protocol: ProtocolName, seed: int, estimate: Estimate
     ) -> Step:
         recipe, tasks = self.recipe, self.recipe.protocols[protocol]
-        left = tuple(name for name in recipe.methods if not self._has_record(experiment, name, shots, protocol, seed))
+        left = tuple(name for name in recipe.methods if not self.has_record(experiment, name, shots, protocol, seed))
         cost = estimate.evaluation(left, shots, protocol, tasks) if left else Cost(0, 0, 0)
         return Step(
             "evaluate", fold, left or recipe.methods, shots, protocol, tasks, seed, _state(not left, True), cost
         )
 
-    def _has_record(self, experiment: Experiment, method: str, shots: int, protocol: ProtocolName, seed: int) -> bool:
+    def _is_measured(self, fold: int) -> bool:
+        """Whether the base model's record is there, and of a base model with these settings."""
+        path = self.record_path(fold, "base", 0, "joint", self.recipe.seed)
+        return path.exists() and not differences(read_record(path).recipe, {"base": _base_settings(self.recipe)})
+
+    def has_record(self, experiment: Experiment, method: str, shots: int, protocol: ProtocolName, seed: int) -> bool:
         """Whether a record is there that this recipe would write again, or one of more tasks.
 
         One of other settings, or of own data that have changed, is outdated; one of more tasks is worth more and stays.
@@ -195,8 +200,10 @@ class Plan:
         if not path.exists():
             return False
         record: Record = read_record(path)
-        if experiment.own and record.recipe.get("files") not in (None, experiment.val_set.fingerprint):
-            return False
+        if experiment.own:
+            now = {"files": experiment.val_set.fingerprint, "train_files": experiment.train_set.fingerprint}
+            if any(record.recipe.get(key, value) != value for key, value in now.items()):
+                return False
         wanted = self.recipe.settings(method, shots)
         parts = [(record.recipe.get(part, {}), wanted.pop(part, {})) for part in ("training", "diam")]
         made = [words for found, asked in parts for words in differences(_dated(found), asked, complete=True)]
@@ -242,10 +249,19 @@ def _refuse_other_base(experiment: Experiment, recipe: Recipe) -> None:
     wanted = {**_base_settings(recipe), **{key: value for key, value in shape.items() if value}}
     found = {**card.get("training", {}), "size": card.get("size"), "output_stride": card.get("output_stride")}
     _refuse_difference(experiment.base_folder, found, wanted)
+    _refuse_other_files(experiment, experiment.base_folder, card)
+
+
+def _refuse_other_files(experiment: Experiment, folder: Path, card: Mapping[str, Any]) -> None:
+    """Raise if own data have changed since a part was trained on them.
+
+    Args:
+        card: of the part's base model.
+    """
     if experiment.own and card.get("files", "") not in ("", experiment.train_set.fingerprint):
         raise GfssError(
-            f"{experiment.base_folder} was trained on other images or masks than those now in {experiment.data}; keep "
-            "them apart with --set tag=WORD, or move the folder away"
+            f"{folder} was trained on other images or masks than those now in {experiment.data}; keep them apart with "
+            "--set tag=WORD, or move the folder away"
         )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gfss.data.episodes import shots_in_words, task
 from gfss.evaluation.html import Page
 from gfss.evaluation.pictures import view_task
-from gfss.evaluation.records import Record, read_records, write_record
+from gfss.evaluation.records import Record, read_records, write_records
 from gfss.examination import evaluate_stage, record_path
 from gfss.experiment import Experiment
 from gfss.methods.fitted import NormalisedScoreFusion
@@ -55,8 +56,8 @@ def _evaluated(experiment: Experiment, folder: Path, shots: int, tasks: int) -> 
         return [next(r for r in done if r.method == name) for name in METHODS]
     console.print(f"evaluation: {tasks} tasks at {shots_in_words(shots)}", highlight=False)
 
-    def write(record: Record) -> None:
-        write_record(record_path(folder, experiment, record.method, shots, "paired", record.seed), record)
+    def write(made: Sequence[Record]) -> None:
+        write_records({record_path(folder, experiment, r.method, shots, "paired", r.seed): r for r in made})
 
     return evaluate_stage(experiment, METHODS, shots, "paired", tasks, write=write)
 

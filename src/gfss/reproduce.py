@@ -12,7 +12,7 @@ from gfss.evaluation.costs import TrainingCost, cost_words, read_costs
 from gfss.evaluation.families import families
 from gfss.evaluation.paper import PaperFigure, paper_figure
 from gfss.evaluation.records import MetricName, Record
-from gfss.evaluation.settings import by_settings
+from gfss.evaluation.settings import by_settings, split_settings
 from gfss.evaluation.summary import Figures, average, spread
 from gfss.evaluation.tables import NOTHING, Table
 from gfss.paper_tables import Row, Target, target
@@ -24,12 +24,12 @@ class Cell(NamedTuple):
     """Our figures of a method.
 
     Attributes:
-        folds: fold -> seed -> figures.
+        folds: fold -> seeds of tasks and training -> figures.
         tasks: how many they were measured on, in words.
         settings: how many settings of the method there are records of; one of them is shown.
     """
 
-    folds: dict[int | str, dict[int, Figures]]
+    folds: dict[int | str, dict[str, Figures]]
     tasks: str
     settings: int
 
@@ -137,14 +137,15 @@ def _header(wanted: Target) -> tuple[str, ...]:
 
 
 def _cell(records: Sequence[Record], metric: MetricName) -> Cell | None:
-    """The records of one method; where several settings ran, those with most records, then most tasks."""
+    """The records of one method; where several settings ran, those with most folds, then most records, then tasks."""
     groups = list(by_settings(records).values())
     if not groups:
         return None
-    best = max(groups, key=lambda group: (len(group), sum(r.tasks for r in group)))
-    folds: dict[int | str, dict[int, Figures]] = defaultdict(dict)
+    best = max(groups, key=lambda group: (len({r.fold for r in group}), len(group), sum(r.tasks for r in group)))
+    folds: dict[int | str, dict[str, Figures]] = defaultdict(dict)
     for record in best:
-        folds[record.fold][record.seed] = record.figures[metric]
+        _, seeds = split_settings(record)
+        folds[record.fold][seeds] = record.figures[metric]
     tasks = [record.tasks for record in best]
     fewest, most = min(tasks), max(tasks)
     return Cell(dict(folds), f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}", len(groups))

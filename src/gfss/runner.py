@@ -6,12 +6,12 @@ Processes started together by ``torchrun`` train as one and share the tasks of a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gfss import devices
 from gfss.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
-from gfss.evaluation.records import Record, peak_memory_mb, versions, write_record
+from gfss.evaluation.records import Record, peak_memory_mb, versions, write_record, write_records
 from gfss.examination import base_record, evaluate_stage
 from gfss.experiment import Experiment
 from gfss.plan import Plan, Step
@@ -52,9 +52,10 @@ def _do(plan: Plan, step: Step, experiment: Experiment) -> None:
         _train(plan, step, experiment)
     else:
 
-        def write(record: Record) -> None:
-            path = plan.record_path(step.fold, record.method, step.shots, step.protocol, step.seed)
-            write_record(path, record)
+        def write(records: Sequence[Record]) -> None:
+            where = (step.shots, step.protocol, step.seed)
+            new = [r for r in records if not plan.has_record(experiment, r.method, *where)]  # by another command
+            write_records({plan.record_path(step.fold, r.method, *where): r for r in new})
 
         what = (experiment, step.methods, step.shots, step.protocol, step.tasks, step.seed)
         evaluate_stage(*what, write=write)

@@ -54,7 +54,7 @@ def train_base_stage(
     seed: int = 0,
     resume: bool = False,
     options: BaseOptions | None = None,
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """Train the base model of an experiment; returns its IoU on val in percent, ``base`` first."""
     recipe = recipe or ("scratch" if experiment.data == "scenes" else "frozen")
     if recipe not in BASE_RECIPES:
@@ -84,7 +84,7 @@ def train_base_stage(
     return measure_base(experiment)
 
 
-def measure_base(experiment: Experiment) -> dict[str, float]:
+def measure_base(experiment: Experiment) -> dict[str, float | None]:
     """IoU of the trained base model on val in percent, ``base`` first."""
     return base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
 
@@ -106,7 +106,7 @@ def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = Fal
     for group in range(groups):
         folder = experiment.held_out_folder(group, groups)
         if has_checkpoint(folder, "base"):
-            _refuse_other_training(folder, {**asdict(options), "seed": seed})
+            _refuse_other_training(folder, {**asdict(options), "seed": seed}, experiment.model.card.files)
             continue
         workers = start_workers(experiment.device)
         encoder = experiment.fresh_encoder() if options.changes_encoder else experiment.model.encoder
@@ -199,9 +199,15 @@ def episodes_key(experiment: Experiment, inner: Method, source: Source) -> str:
     return key
 
 
-def _refuse_other_training(folder: Path, wanted: dict[str, Any]) -> None:
-    """A held-out base model must be trained like the base model."""
-    found = read_json(folder / "base.json").get("card", {}).get("training", {})
+def _refuse_other_training(folder: Path, wanted: dict[str, Any], files: str) -> None:
+    """A held-out base model must be trained like the base model, and on the same files where both know theirs."""
+    card = read_json(folder / "base.json").get("card", {})
+    found = card.get("training", {})
+    if files and card.get("files", files) not in ("", files):
+        raise GfssError(
+            f"{folder} was trained on other images or masks than the base model beside it; move the folder away, it is "
+            "then trained anew"
+        )
     for key in found.keys() & wanted.keys():
         if found[key] != json.loads(json.dumps(wanted[key])):
             raise GfssError(

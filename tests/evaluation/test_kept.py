@@ -124,6 +124,18 @@ def test_a_look_at_fewer_tasks_does_not_lose_those_of_an_interrupted_evaluation(
     assert second.learned == TASKS - 3
 
 
+def test_two_evaluations_at_once_do_not_lose_the_longer_one(source: EpisodeSource, kept: Kept) -> None:
+    """Both began when nothing was known."""
+    look = Kept(kept.path)
+    shorter = {"nsf": run(fusion(source), source, look, tasks=2)}
+    longer = {"nsf": run(fusion(source), source, kept)}
+    look.keep(shorter, 2, complete=True)
+    look.remove()
+    again = Pulled(fusion(source), at=0)
+    assert figures(run(again, source, Kept(kept.path))) == figures(longer["nsf"])
+    assert again.learned == 0
+
+
 def test_unfinished_results_are_written_once_a_minute(
     source: EpisodeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

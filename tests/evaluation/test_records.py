@@ -19,6 +19,7 @@ from gfss.evaluation.records import (
     same_result,
     versions,
     write_record,
+    write_records,
 )
 from gfss.evaluation.summary import summarise
 
@@ -138,8 +139,17 @@ def test_versions_are_all_known() -> None:
 
 def test_a_record_of_more_tasks_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    refuse_fewer_tasks(path, 1)
+    refuse_fewer_tasks([path], 1)
     write_record(path, make_record())
-    refuse_fewer_tasks(path, 2)
+    refuse_fewer_tasks([path], 2)
     with pytest.raises(GfssError, match="is a record of 2 tasks, which one of 1 would replace"):
-        refuse_fewer_tasks(path, 1)
+        refuse_fewer_tasks([path], 1)
+
+
+def test_of_several_records_all_are_written_or_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(GfssError, match="cannot create the folder"):
+        write_records({tmp_path / "one.json": make_record(), tmp_path / "file" / "two.json": make_record()})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    write_records({tmp_path / f"{name}.json": make_record() for name in ("one", "two")})
+    assert read_record(tmp_path / "one.json") == read_record(tmp_path / "two.json") == make_record()

@@ -269,6 +269,22 @@ def test_base_miou_counts_like_plain_loops(dataset: Dataset, bank: Bank) -> None
     assert next(iter(found)) == "base"
 
 
+def test_a_class_that_is_neither_there_nor_predicted_has_no_figure(
+    dataset: Dataset, bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model(dataset, bank)
+
+    def counted(predicted: torch.Tensor, truth: torch.Tensor, classes: int) -> torch.Tensor:
+        counts = torch.ones(len(truth), classes, 3, dtype=torch.int64)
+        counts[:, 2] = 0
+        return counts
+
+    monkeypatch.setattr("gfss.training.base.image_counts", counted)
+    found = base_miou(model, bank, dataset, FOLD)
+    assert found.pop(model.card.classes[1]) is None
+    assert set(found.values()) == {100.0}
+
+
 @pytest.mark.parametrize("changed", [[0, 1, 0, 1, 2], [1, 0, 0, 1, 2], [1, 1, 2, 0, 1]], ids=str)
 def test_images_are_changed_with_their_masks(
     dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: list[int]

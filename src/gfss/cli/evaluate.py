@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -44,7 +45,7 @@ def evaluate(
     Number of tasks if it is 0: 1,000 paired ones, or 5 support draws of the joint protocol.
     """
     from gfss.evaluation.protocols import ProtocolName
-    from gfss.evaluation.records import Record, refuse_fewer_tasks, write_record
+    from gfss.evaluation.records import Record, refuse_fewer_tasks, write_records
     from gfss.examination import evaluate_stage, record_path
     from gfss.files import refuse_unwritable
     from gfss.methods import refuse_unknown_method
@@ -72,12 +73,12 @@ def evaluate(
         paths = {names[0]: out}
     elif out:
         paths = {name: record_path(out, experiment, name, shots, protocol, seed, supports) for name in names}
-        for path in paths.values():
-            refuse_fewer_tasks(path, count)
+    in_folder = [path for path in paths.values() if path != out]
+    refuse_fewer_tasks(in_folder, count)
 
-    def write(record: Record) -> None:
-        if record.method in paths:
-            write_record(paths[record.method], record)
+    def write(records: Sequence[Record]) -> None:
+        refuse_fewer_tasks(in_folder, count)  # another command may have written some meanwhile
+        write_records({paths[record.method]: record for record in records if paths})
 
     what = (experiment, names, shots, cast(ProtocolName, protocol), count, seed, supports)
     records = evaluate_stage(*what, write=write)

@@ -48,7 +48,7 @@ def base(
     )
     figures = train_base_stage(experiment, recipe, epochs=epochs, frozen_until=frozen_until, seed=seed, resume=resume)
     for name, value in figures.items():
-        typer.echo(f"{name:>16} {value:6.2f}")
+        typer.echo(f"{name:>16} {'-' if value is None else f'{value:.2f}':>6}")
     if out:
         record = base_record(experiment, figures)
         write_record(record_path(out, experiment, "base", 0, "joint", record.seed), record)

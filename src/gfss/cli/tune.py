@@ -51,10 +51,12 @@ def tune(
     records = []
     for tuning in comparisons(plan, part or ()):
         console.print(tuning.words, highlight=False)
-        for name, seed in product(chosen.methods, chosen.seeds):
-            refuse_fewer_tasks(tuning.record_path(out, name, seed), tasks)
+        paths = [tuning.record_path(out, name, seed) for name, seed in product(chosen.methods, chosen.seeds)]
+        refuse_fewer_tasks(paths, tasks)
         for record in tuning.examine(tasks):
-            write_record(tuning.record_path(out, record.method, record.seed), record)
+            path = tuning.record_path(out, record.method, record.seed)
+            refuse_fewer_tasks([path], tasks)  # another command may have written it meanwhile
+            write_record(path, record)
             records.append(record)
     print_tables(grouped_tables(records))
     typer.echo(f"records in {out}")

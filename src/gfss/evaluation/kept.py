@@ -29,7 +29,7 @@ class Kept:
 
     path: Path
     _written: float = field(default_factory=time.monotonic)
-    _of_more: bool = False  # the file belongs to an evaluation of more tasks, which may still go on
+    _most: int = 0
 
     def restore(self, results: dict[str, Result], most: int) -> int:
         """Fill in what is known of the first tasks; how many they are, none if the file is torn or knows too many.
@@ -37,6 +37,7 @@ class Kept:
         Args:
             most: tasks that are asked for.
         """
+        self._most = most
         known = deepcopy(results)
         try:
             content = read_json(self.path)
@@ -46,22 +47,32 @@ class Kept:
         except (GfssError, KeyError, TypeError, ValueError, RuntimeError):
             return 0
         if done > most:
-            self._of_more = True
             return 0
         results.update(known)
         return done
 
     def keep(self, results: Mapping[str, Result], tasks: int, complete: bool = False) -> None:
-        """Write the results of the first tasks, at most once a minute unless they are complete."""
-        if not self._of_more and (complete or time.monotonic() - self._written >= KEEP_SECONDS):
-            states = {name: result.state() for name, result in results.items()}
-            write_json(self.path, {"tasks": tasks, "results": states})
+        """Write the results of the first tasks, at most once a minute unless they are complete.
+
+        A file that knows more tasks stays: another evaluation of the same may go on, or be taken up later.
+        """
+        if complete or time.monotonic() - self._written >= KEEP_SECONDS:
+            if self._known() < tasks:
+                states = {name: result.state() for name, result in results.items()}
+                write_json(self.path, {"tasks": tasks, "results": states})
             self._written = time.monotonic()
 
     def remove(self) -> None:
         """The records are written; another evaluation shall compute everything anew."""
-        if not self._of_more:
+        if self._known() <= self._most:
             self.path.unlink(missing_ok=True)
+
+    def _known(self) -> int:
+        """Tasks that the file knows; 0 if there is none, or a torn one."""
+        try:
+            return int(read_json(self.path)["tasks"])
+        except (GfssError, KeyError, TypeError, ValueError):
+            return 0
 
 
 def kept_results(about: Mapping[str, Any]) -> Kept:

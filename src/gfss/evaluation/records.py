@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -98,23 +99,37 @@ def same_result(first: Record, second: Record) -> bool:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """Write a record atomically; the lists of names and supports take one line each."""
+    """Write a record atomically."""
+    write_records({path: record})
+
+
+def write_records(records: Mapping[Path, Record]) -> None:
+    """Write records atomically, all of them or, if one cannot be written, none."""
+    with ExitStack() as files:
+        for path, record in records.items():
+            file = files.enter_context(write_atomically(path))
+            file.write(_as_text(record).encode())
+            file.flush()  # a full disk shows here, before any of them takes its place
+
+
+def _as_text(record: Record) -> str:
+    """A record as JSON; the lists of names and supports take one line each."""
     lines = []
     for key, value in record.model_dump(mode="json").items():
         indent = 1 if isinstance(value, dict) else None
         text = json.dumps(value, ensure_ascii=False, indent=indent).replace("\n", "\n ")
         lines.append(f" {json.dumps(key)}: {text}")
-    with write_atomically(path) as file:
-        file.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def refuse_fewer_tasks(path: Path, tasks: int) -> None:
-    """Raise if a record lies at a path that was made with more tasks than the one that would replace it."""
-    if path.exists() and (there := read_record(path).tasks) > tasks:
-        raise GfssError(
-            f"{path} is a record of {there:,} tasks, which one of {tasks:,} would replace; name another place with "
-            "--out, or remove it first"
-        )
+def refuse_fewer_tasks(paths: Iterable[Path], tasks: int) -> None:
+    """Raise if a record lies at one of the paths that was made with more tasks than the one that would replace it."""
+    for path in paths:
+        if path.exists() and (there := read_record(path).tasks) > tasks:
+            raise GfssError(
+                f"{path} is a record of {there:,} tasks, which one of {tasks:,} would replace; name another place with "
+                "--out, or remove it first"
+            )
 
 
 def read_record(path: Path) -> Record:

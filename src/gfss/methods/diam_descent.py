@@ -221,10 +221,11 @@ def adapt(query: Features, start: Tensor, supports: Supports, options: DiamOptio
         moved = torch.baddbmm(of_supports, of_image, between.transpose(1, 2))  # the same as the supports see it
         centre = iteration % CENTRED == 0
         if iteration < DENSE or iteration % 2 == 0:
-            last, before = plain(moved, centre), last
-            steps = last
+            steps = plain(moved, centre)
+            if iteration % 2 == 0:
+                last, before = steps, last
         else:
-            steps = 1.5 * last - 0.5 * before  # on the line through the last two
+            steps = 1.5 * last - 0.5 * before  # on the line through those of the last two even iterations
         of_supports.sub_(steps + novel(moved, centre), alpha=options.rate * options.support_weight)
         of_image.baddbmm_(slopes, features.transpose(1, 2), alpha=-options.rate)
     return start + of_supports @ supports.directions.T + of_image @ directions.transpose(1, 2)

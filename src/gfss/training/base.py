@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from gfss.data.catalog import VOID, Fold
 from gfss.data.dataset import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
 from gfss.errors import GfssError
-from gfss.evaluation.metrics import image_counts
+from gfss.evaluation.metrics import accumulated_iou, image_counts
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders.base import Encoder
 from gfss.models.maps import class_map, upsample
@@ -231,8 +232,11 @@ def train_base(
     return model
 
 
-def base_miou(model: BaseModel, bank: Bank, dataset: Dataset, fold: Fold) -> dict[str, float]:
-    """Accumulated IoU of the base classifier over a split: per class in percent, and ``base`` (no background)."""
+def base_miou(model: BaseModel, bank: Bank, dataset: Dataset, fold: Fold) -> dict[str, float | None]:
+    """Accumulated IoU of the base classifier over a split: per class in percent, and ``base`` (no background).
+
+    None for a class that was neither there nor predicted; it is not part of ``base``.
+    """
     table = fold.label_table()
     classes = len(fold.base) + 1
     counts = torch.zeros(classes, 3, dtype=torch.int64)
@@ -242,7 +246,7 @@ def base_miou(model: BaseModel, bank: Bank, dataset: Dataset, fold: Fold) -> dic
         with torch.no_grad():
             predicted = class_map(model.head(bank.features(chosen, model.encoder.device)).base, size)
         counts += image_counts(predicted.cpu(), bank.labels(chosen, table), classes).sum(dim=0)
-    union = (counts[:, 1] + counts[:, 2] - counts[:, 0]).clamp_min(1)
-    iou = (100 * counts[:, 0] / union).tolist()
+    iou = [None if math.isnan(value) else 100 * value for value in accumulated_iou(counts).tolist()]
+    known = [value for value in iou[1:] if value is not None]
     names = ["background", *model.card.classes]
-    return {"base": float(np.mean(iou[1:])), **dict(zip(names, iou, strict=True))}
+    return {"base": float(np.mean(known)) if known else None, **dict(zip(names, iou, strict=True))}

@@ -39,6 +39,11 @@ def load_method(folder: Path, method: Method, base: BaseCard, *, other_classes: 
         trained = given.get("training", {})
         wanted |= {"classes": list(base.classes), **{k: v for k, v in base.training.items() if k in trained}}
         given |= trained
+        if base.files and given.get("files", base.files) not in ("", base.files):
+            raise GfssError(
+                f"{folder} was trained beside a base model of other images or masks than the present one; train the "
+                "method anew"
+            )
     for key, value in wanted.items():
         theirs = given.get(key)
         if theirs != (list(value) if isinstance(value, tuple) else value):
