@@ -236,6 +236,26 @@ def test_the_command_prints_tables_and_says_what_was_not_run(
     assert "gfss data prepare pascal" in captured.err
 
 
+def test_a_narrow_terminal_gets_the_table_without_single_folds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for fold in range(4):
+        write_record(tmp_path / f"{fold}.json", fake_record("nsf", 47.11, fold=fold))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for width, single in ((100, False), (300, True)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert main(["reproduce", "table1", "--results", str(tmp_path)]) == 0
+        captured = capsys.readouterr()
+        assert ("0 novel" in captured.out) == single
+        assert ("single folds need a terminal of" in captured.err) != single
+        assert "47.11" in captured.out
+
+
+def test_a_folder_without_records_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "table3", "--results", str(tmp_path)]) == 0
+    assert f"there are no records in {tmp_path}; --results DIR names another folder" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [["fig1"], ["table3", "--run"]])
 def test_without_data_one_sentence_says_how_to_get_it(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

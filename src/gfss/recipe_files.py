@@ -16,6 +16,7 @@ from gfss.recipe_options import about_methods, first_mistake, table
 from gfss.recipes import Recipe
 
 SUFFIX = ".yaml"
+LISTS = ("folds", "shots", "seeds", "levels", "methods")  # keys with several values
 
 
 def recipe_folders() -> list[Path]:
@@ -80,6 +81,8 @@ def with_change(content: Mapping[str, Any], change: str) -> dict[str, Any]:
 
     >>> with_change({"base": "paper"}, "base.epochs=2")
     {'base': {'preset': 'paper', 'epochs': 2}}
+    >>> with_change({}, "methods=nsf,pcn")
+    {'methods': ['nsf', 'pcn']}
     """
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
@@ -88,6 +91,8 @@ def with_change(content: Mapping[str, Any], change: str) -> dict[str, Any]:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise GfssError(f"the value of '{change}' is not readable; write a number, a word or a list [0, 1]") from None
+    if key.strip() in LISTS and isinstance(value, str) and "," in value:  # as other commands take several names
+        value = yaml.safe_load(f"[{text}]")
     return _placed(content, key.strip().split("."), value)
 
 

@@ -214,7 +214,9 @@ class Segmenter:
         if add and name not in taught:
             raise GfssError(f"'{name}' was not taught yet, so nothing can be added to it; teach it first")
         if not add and name in taught:
-            raise GfssError(f"the class name '{name}' is taken; add images to that class, or choose another name")
+            raise GfssError(
+                f"the class name '{name}' is taken; add images to that class (add=True, --add), or choose another name"
+            )
         if name in (BACKGROUND_NAME, *self.network.card.classes):
             raise GfssError(f"the class name '{name}' is taken by a base class; choose another name")
         if name != name.strip() or not name or not name.isprintable():

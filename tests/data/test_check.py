@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.data.make import boxes, labelme, photo, plain, png
 
-from gfss.data.check import check
+from gfss.data.check import NOTHING_SHOWN, check
 from gfss.data.inspection import OTHER_SIZE, UNKNOWN_VALUE, UNREADABLE_IMAGE, UNREADABLE_LABEL
 from gfss.errors import GfssError
 
@@ -23,7 +23,7 @@ def test_figures_of_good_data(tmp_path: Path) -> None:
     assert train.background == pytest.approx(640 / 768)
     assert train.remarks == ["no image shows dog"]
     assert val.rows[1].images == 1
-    assert any("too few images for 5 shots" in remark and "dog" in remark for remark in val.remarks)
+    assert any("fewer than 6 images show dog large enough" in remark for remark in val.remarks)
 
 
 def test_every_problem_is_collected(tmp_path: Path) -> None:
@@ -69,8 +69,28 @@ def test_every_label_file_is_looked_at(tmp_path: Path) -> None:
 def test_binary_masks_taken_for_void_are_pointed_out(tmp_path: Path) -> None:
     root = plain(tmp_path / "mine", {"a": boxes(255), "v": boxes(1)}, ["cat"], val=["v"])
     train, _ = check(str(root))
-    assert any("masks/NAME/ID.png" in remark for remark in train.remarks)
-    assert "1 image(s) show no class at all" in train.remarks
+    assert "masks/NAME/ID.png" in train.problems[NOTHING_SHOWN][0]
+
+
+def test_empty_masks_must_be_fixed(tmp_path: Path) -> None:
+    for name in "ab":
+        photo(tmp_path / "images" / f"{name}.jpg")
+        png(tmp_path / "masks" / f"{name}.png", boxes(0))
+    (found,) = check(str(tmp_path))
+    assert "all masks are empty" in found.problems[NOTHING_SHOWN][0]
+    png(tmp_path / "masks" / "b.png", boxes(255))
+    (found,) = check(str(tmp_path))
+    assert not found.problems
+    assert "1 image(s) show no class at all" in found.remarks
+
+
+def test_images_without_a_label_are_named(tmp_path: Path) -> None:
+    for name in "abc":
+        photo(tmp_path / "photos" / f"{name}.jpg")
+    png(tmp_path / "masks" / "a.png", boxes(255))
+    (found,) = check(str(tmp_path))
+    assert found.images == 1
+    assert "2 image(s) have no label and are left out: b.jpg, c.jpg" in found.remarks
 
 
 def test_binary_masks_need_no_name_to_be_looked_at(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 from tests.data.make import boxes, plain
 
 from gfss.data.folder import read_folder
 from gfss.data.sheet import choose, class_colours, contact_sheet, overlay
+from gfss.errors import GfssError
 
 
 def test_colours_are_distinct() -> None:
@@ -34,6 +36,12 @@ def test_classes_take_turns(tmp_path: Path) -> None:
     assert len(set(chosen)) == 4
     assert choose(dataset, 4) == chosen
     assert len(choose(dataset, 100)) == 10
+
+
+def test_nothing_to_show_is_said(tmp_path: Path) -> None:
+    dataset = read_folder(plain(tmp_path / "d", {"a": boxes(255)}, ["cat"]), "train")
+    with pytest.raises(GfssError, match="no image of d train shows a class"):
+        contact_sheet(dataset, tmp_path / "sheet.png")
 
 
 def test_sheet_is_a_picture_with_all_tiles(tmp_path: Path) -> None:

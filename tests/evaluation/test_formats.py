@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from gfss.evaluation.formats import as_latex, as_markdown, as_rich
+from gfss.evaluation.formats import as_latex, as_markdown, as_rich, natural_width, without_folds
 from gfss.evaluation.tables import HEADER, Table
 
 
@@ -20,6 +20,16 @@ def test_markdown_and_latex_escape_their_signs() -> None:
     assert r"a|b & $>$ 50\%\_x & 1.00 $\pm$ 0.10 &" in latex
     assert r"\caption{my\_data, 1 shot}" in latex
     assert all(line.count("&") == len(HEADER) - 1 for line in latex.splitlines() if line.endswith(r"\\"))
+
+
+def test_the_natural_width_folds_nothing() -> None:
+    table = Table("t", ("method", "0 base", "0 novel", "H"), [("a method", "1.00", "2.00 ± 0.10", "3.00")])
+    console = Console(width=natural_width(table), file=io.StringIO())
+    console.print(as_rich(table))
+    lines = [line for line in console.file.getvalue().splitlines() if "method" in line]  # type: ignore[attr-defined]
+    assert len(lines) == 2
+    assert all(word in lines[1] for word in table.rows[0])
+    assert without_folds(table) == Table("t", ("method", "H"), [("a method", "3.00")])
 
 
 def test_a_terminal_shows_brackets_of_the_title() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from gfss.data.transforms import square_label
 from gfss.errors import GfssError
 from gfss.segmenter import Segmenter
 from gfss.tool.compare import BIASES, _assumed
-from gfss.tool.report import Report
+from gfss.tool.report import ClassRow, Report
 
 NAMES = ("background", *make.BASE, "box")
 
@@ -121,6 +122,21 @@ def test_losses_name_class_points_and_images(report: Report) -> None:
         assert row.after is not None
         assert loss.points == pytest.approx(row.before - row.after)
         assert f"'{loss.name}' loses" in loss.sentence()
+
+
+def test_a_class_with_few_pixels_is_named_but_not_judged(report: Report, tmp_path: Path) -> None:
+    section = report.sections[0]
+    rare = ClassRow("cat", True, report.least - 1, 80.0, 10.0)
+    found = replace(report, sections=[replace(section, rows=[rare], where={})])
+    assert found.losses() == []
+    assert [(loss.name, loss.points) for loss in found.too_rare()] == [("cat", 70.0)]
+    sentence = "'cat' loses 70.0 points of IoU on "
+    assert f"{sentence}{section.title}, but shows less than 1 % of one image: too little to judge." in str(found)
+    assert "No other known class loses more than 2 points." in str(found)
+    found.save(tmp_path / "report.html")
+    assert 'class="bad"' not in (tmp_path / "report.html").read_text()
+    common = replace(found, sections=[replace(section, rows=[replace(rare, pixels=report.least)], where={})])
+    assert (len(common.losses()), common.too_rare()) == (1, [])
 
 
 def test_text_and_page_say_the_same(report: Report, tmp_path: Path) -> None:

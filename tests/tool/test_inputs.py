@@ -77,7 +77,7 @@ def test_masks_of_one_value_in_all_usual_forms_agree() -> None:
         ([], [], "no image was given"),
         ([COLOUR], [np.zeros((9, 4), dtype=np.uint8)], "is 4 x 9 but the image is 4 x 3"),
         ([COLOUR], [GREY], "the mask of image 1 is no mask of one class: values 1 and 2"),
-        ([COLOUR], [np.zeros((3, 4, 3))], r"no \(height, width\) array"),
+        ([COLOUR], [np.zeros((3, 4, 3))], r"has shape \(3, 4, 3\) and type float64"),
         ([COLOUR], "masks", "give paths instead of arrays"),
         (["nowhere.jpg"], [GREY], "nowhere.jpg does not exist"),
     ],
@@ -92,6 +92,13 @@ def test_label_sources_are_read_by_class_name(tmp_path: Path) -> None:
     found = labelled_images(tmp_path / "images", tmp_path / "masks", "box")
     assert [one.id for one in found] == ["a.jpg"]
     assert (found[0].mask == (files.boxes(1, 2) == 2)).all()
+
+
+def test_images_without_a_label_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files.plain(tmp_path, {"a": files.boxes(1), "b": files.boxes(1)}, ("box",))
+    files.photo(tmp_path / "images" / "c.jpg")
+    assert len(labelled_images(tmp_path / "images", tmp_path / "masks", "box")) == 2
+    assert "1 image(s) have no label and teach nothing: c.jpg" in capsys.readouterr().err
 
 
 def test_labelme_means_the_files_beside_the_images(tmp_path: Path) -> None:

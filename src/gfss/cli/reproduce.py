@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 FIGURE_FOLDER = Path("figures")
-NATURAL_WIDTH = 1000
 
 
 class Format(StrEnum):
@@ -139,6 +137,9 @@ def _records(places: list[Path]) -> list[Record]:
     from gfss.evaluation.records import read_records
 
     there = [place for place in places if place.is_file() or any(place.rglob("*.json"))]
+    if not there:
+        looked = ", ".join(str(place.resolve()) for place in places)
+        typer.echo(f"there are no records in {looked}; --results DIR names another folder", err=True)
     return read_records(there) if there else []
 
 
@@ -159,15 +160,11 @@ def _figure(name: str, plan: Plan, out: Path, examples: int) -> Path:
 
 
 def _print(tables: list[Table], style: Format) -> None:
-    from rich.console import Console
-
-    from gfss.evaluation.formats import as_latex, as_markdown, as_rich
+    from gfss.cli.tables import print_tables
+    from gfss.evaluation.formats import as_latex, as_markdown
 
     if style is Format.TEXT:
-        console = Console()
-        console.width = console.width if sys.stdout.isatty() else NATURAL_WIDTH
-        for table in tables:
-            console.print(as_rich(table))
+        print_tables(tables)
     else:
         typer.echo((as_markdown if style is Format.MD else as_latex)(tables), nl=False)
 

@@ -69,12 +69,16 @@ def tables(
 
 
 def print_tables(tables: Sequence[Table]) -> None:
-    """Print tables for people, no figure cut."""
+    """Print tables for people, no figure cut; where the terminal is too narrow, without the columns of single folds."""
     from rich.console import Console
 
-    from gfss.evaluation.formats import as_rich
+    from gfss.evaluation.formats import as_rich, natural_width, without_folds
 
     console = Console()
     console.width = max(console.width, LEAST_WIDTH) if sys.stdout.isatty() else NATURAL_WIDTH
     for table in tables:
-        console.print(as_rich(table))
+        short = without_folds(table)
+        narrow = short != table and natural_width(table) > console.width
+        console.print(as_rich(short if narrow else table))
+        if narrow:
+            typer.echo(f"single folds need a terminal of {natural_width(table)} columns, or --format md", err=True)

@@ -19,7 +19,8 @@ from gfss.data.own import is_plain
 from gfss.errors import GfssError
 
 NOT_OPENED = "data that cannot be opened"
-UNNAMED = "(no name)"  # what binary masks show
+NOTHING_SHOWN = "masks without any class"
+UNNAMED = "the class"  # what binary masks show
 NO_NAMES = "binary masks do not say what they show; gfss teach gives it a name (--name NAME)"
 FEW = 5  # shots that few-shot tasks usually go up to
 
@@ -100,8 +101,8 @@ def _finding(title: str, opened: Callable[[], tuple[Labels, int | None]]) -> Fin
         rows,
         background=float(found.counts[:, BACKGROUND].sum() / pixels),
         void=float(found.counts[:, VOID].sum() / pixels),
-        problems=found.problems,
-        remarks=([NO_NAMES] if labels.format == BINARY else []) + _remarks(rows, found),
+        problems=found.problems | _nothing_shown(found),
+        remarks=([NO_NAMES] if labels.format == BINARY else []) + _remarks(rows, found) + _left_out(labels),
     )
 
 
@@ -125,16 +126,32 @@ def _remarks(rows: list[ClassRow], found: Inspection) -> list[str]:
         remarks.append(f"no image shows {_listed(absent)}")
     if few:
         remarks.append(
-            f"too few images for {FEW} shots and a query (less than {FEW + 1} large enough) have {_listed(few)}"
+            f"fewer than {FEW + 1} images show {_listed(few)} large enough: one to five are enough to teach a class, "
+            f"but to measure it with {FEW} shots as well takes {FEW + 1}"
         )
-    if empty:
+    if 0 < empty < len(found.counts):
         remarks.append(f"{empty} image(s) show no class at all")
-    if len(found.counts) == empty > 0 and found.counts[:, VOID].any():
-        remarks.append(
+    return remarks
+
+
+def _nothing_shown(found: Inspection) -> dict[str, list[str]]:
+    """The problem that no mask shows anything."""
+    if not len(found.counts) or found.counts[:, 1:VOID].any():
+        return {}
+    if not found.counts[:, VOID].any():
+        return {NOTHING_SHOWN: ["all masks are empty (0 everywhere)"]}
+    return {
+        NOTHING_SHOWN: [
             f"all masks have only 0 and {VOID}, and {VOID} means void; if they are binary masks, sort them into one "
             "folder per class: masks/NAME/ID.png"
-        )
-    return remarks
+        ]
+    }
+
+
+def _left_out(labels: Labels) -> list[str]:
+    """The remark about pictures without a label."""
+    names = [path.name for path in labels.unlabelled]
+    return [f"{len(names)} image(s) have no label and are left out: {_listed(names)}"] if names else []
 
 
 def _listed(names: list[str]) -> str:

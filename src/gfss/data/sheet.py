@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.dataset import Dataset
+from gfss.errors import GfssError
 from gfss.files import write_atomically
 
 TILE = 192  # side of a picture
@@ -55,6 +56,8 @@ def choose(dataset: Dataset, count: int, seed: int = 0) -> list[int]:
 def contact_sheet(dataset: Dataset, path: Path, count: int = 24, columns: int = 6, seed: int = 0) -> None:
     """Write a contact sheet as PNG: every image beside the same image with its mask."""
     chosen = choose(dataset, count, seed)
+    if not chosen:
+        raise GfssError(f"no image of {dataset.name} shows a class; gfss data check says more")
     colours = class_colours(len(dataset.classes))
     width, height = 2 * TILE + GAP, TILE + CAPTION + GAP
     rows = -(-len(chosen) // columns)

@@ -12,6 +12,7 @@ import rich.table
 from gfss.evaluation.tables import Table
 
 NUMBER = re.compile(r"[-+]?\d[\d.,]*( ± .*)?$|-?$|not run$")
+SINGLE_FOLD = re.compile(r"\d+ (base|novel)$")
 LATEX = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -36,6 +37,19 @@ def as_rich(table: Table) -> rich.table.Table:
     for row in table.rows:
         shown.add_row(*(rich.markup.escape(word) for word in row))
     return shown
+
+
+def natural_width(table: Table) -> int:
+    """Columns of a terminal that :func:`as_rich` needs so that nothing is folded."""
+    widest = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
+    return sum(width + 2 for width in widest) + 1  # room beside each cell and at the edges
+
+
+def without_folds(table: Table) -> Table:
+    """A table without the columns of single folds ("0 base", "0 novel" ...)."""
+    kept = [number for number, name in enumerate(table.header) if not SINGLE_FOLD.match(name)]
+    header, *rows = (tuple(row[number] for number in kept) for row in (table.header, *table.rows))
+    return Table(table.title, header, rows)
 
 
 def as_markdown(tables: Sequence[Table]) -> str:

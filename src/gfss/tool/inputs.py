@@ -146,6 +146,9 @@ def _from_source(pictures: Sequence[Picture], source: str | Path, name: str) -> 
         used = {path for path, _ in found}
         without = [readable_name(path) for path in labels.images if path not in used]
         note(f"{len(without)} of {len(labels)} masks are empty and teach nothing: {', '.join(without)}")
+    if labels.unlabelled:
+        rest = [readable_name(path) for path in labels.unlabelled]
+        note(f"{len(rest)} image(s) have no label and teach nothing: {', '.join(rest[:8])}{' ...' * (len(rest) > 8)}")
     return [Labelled(readable_name(path), read_image(path), mask) for path, mask in found]
 
 
@@ -177,7 +180,10 @@ def _mask_values(mask: Picture, name: str) -> np.ndarray:
         or values.min() < 0
         or values.max() > VOID
     ):
-        raise GfssError(f"the mask of {name} is no (height, width) array of values 0 to 255; give one value per pixel")
+        raise GfssError(
+            f"the mask of {name} has shape {values.shape} and type {values.dtype}; give a (height, width) array of "
+            "integers from 0 to 255, or of bool"
+        )
     return values.astype(np.uint8)
 
 

@@ -69,10 +69,14 @@ class Loss:
     points: float
     images: tuple[str, ...]
 
+    @property
+    def what(self) -> str:
+        """What was lost, in words."""
+        return f"'{self.name}' loses {self.points:.1f} points of IoU on {self.title}"
+
     def sentence(self) -> str:
-        """In words."""
-        where = f", most in {', '.join(self.images)}" if self.images else ""
-        return f"'{self.name}' loses {self.points:.1f} points of IoU on {self.title}{where}"
+        """What was lost, and where."""
+        return f"{self.what}, most in {', '.join(self.images)}" if self.images else self.what
 
 
 @dataclass(frozen=True)
@@ -123,9 +127,18 @@ class Report:
     sections: list[Section]
 
     def losses(self, points: float = GUARD) -> list[Loss]:
-        """Known classes that lost more than some points of IoU."""
-        least = int(LEAST_AREA * self.size**2)
-        return [loss for section in self.sections for loss in section.losses(points, least)]
+        """Known classes that lost more than some points of IoU, but for those too rare to judge."""
+        return [loss for section in self.sections for loss in section.losses(points, self.least)]
+
+    def too_rare(self, points: float = GUARD) -> list[Loss]:
+        """Known classes that lost as much but show too few pixels to judge."""
+        judged = self.losses(points)
+        return [loss for section in self.sections for loss in section.losses(points) if loss not in judged]
+
+    @property
+    def least(self) -> int:
+        """Pixels from which a class is judged."""
+        return int(LEAST_AREA * self.size**2)
 
     def __str__(self) -> str:
         return text_report(self, GUARD)

@@ -47,7 +47,7 @@ def html_report(report: Report, guard: float) -> str:
     bad = "bad" if report.losses(guard) else "good"
     body += [f'<p class="{bad}">{html.escape(line)}</p>' for line in _verdict(report, guard)]
     for section in report.sections:
-        body += _section(section, guard)
+        body += _section(section, guard, report.least)
     return (
         f'<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>gfss report</title><style>{STYLE}</style>'
         f"<body>{''.join(body)}</body></html>\n"
@@ -55,10 +55,12 @@ def html_report(report: Report, guard: float) -> str:
 
 
 def _verdict(report: Report, guard: float) -> list[str]:
-    losses = report.losses(guard)
+    losses, rare = report.losses(guard), report.too_rare(guard)
+    lines = [f"Warning: {loss.sentence()}." for loss in losses]
     if not losses:
-        return [f"No known class loses more than {guard:g} points."]
-    return [f"Warning: {loss.sentence()}." for loss in losses]
+        others = "other known class" if rare else "known class"
+        lines = [f"No {others} loses more than {guard:g} points."]
+    return [f"{loss.what}, but shows less than 1 % of one image: too little to judge." for loss in rare] + lines
 
 
 def _cells(section: Section) -> list[tuple[str, str, str, str]]:
@@ -74,8 +76,8 @@ def _cells(section: Section) -> list[tuple[str, str, str, str]]:
     return cells
 
 
-def _section(section: Section, guard: float) -> list[str]:
-    lost = {loss.name for loss in section.losses(guard)}
+def _section(section: Section, guard: float, least: int) -> list[str]:
+    lost = {loss.name for loss in section.losses(guard, least)}
     rows = [_row(cells, "bad" if cells[0] in lost else "") for cells in _cells(section)]
     moves = [_row((f"{m.source} → {m.target}", f"{m.share:.2%}", str(m.pixels))) for m in section.moves[:MOVES]]
     parts = [

@@ -23,6 +23,7 @@ def test_index_masks_with_names(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("cat\ndog")
     labels = read_labels(tmp_path)
     assert (labels.format, labels.classes, len(labels)) == ("index masks", ("cat", "dog"), 2)
+    assert [path.name for path in labels.unlabelled] == ["unlabelled.jpg"]
     np.testing.assert_array_equal(labels.mask(1), boxes(2, 255))
 
 
@@ -170,6 +171,44 @@ def test_label_without_image(tmp_path: Path) -> None:
     (tmp_path / "classes.txt").write_text("cat")
     with pytest.raises(GfssError, match=r"2 of 2 labels in .* have no image of the same name, first 'a2'"):
         read_labels(tmp_path)
+
+
+def test_labels_without_any_image_say_where_images_are_looked_for(tmp_path: Path) -> None:
+    for name in "ab":
+        photo(tmp_path / "elsewhere" / f"{name}.jpg")
+        png(tmp_path / "masks" / f"{name}.png", boxes(1))
+    with pytest.raises(GfssError, match="no images were found, they are looked for in a folder images/"):
+        read_labels(tmp_path, class_name="cat")
+
+
+def test_single_pictures_choose_their_masks(tmp_path: Path) -> None:
+    images = [photo(tmp_path / "images" / f"{name}.jpg") for name in "abc"]
+    for name in "abc":
+        png(tmp_path / "masks" / f"{name}.png", boxes(1))
+    labels = read_labels(tmp_path / "masks", images[1:], "cat")
+    assert labels.images == (*images[1:],)
+    with pytest.raises(GfssError, match="3 of 3 labels"):
+        read_labels(tmp_path / "masks", [photo(tmp_path / "other.jpg"), photo(tmp_path / "another.jpg")], "cat")
+
+
+def test_black_and_white_masks_with_the_name_of_their_one_class(tmp_path: Path) -> None:
+    for name, mask in {"a": boxes(255), "b": boxes(0)}.items():
+        photo(tmp_path / "images" / f"{name}.jpg")
+        png(tmp_path / "masks" / f"{name}.png", mask)
+    (tmp_path / "classes.txt").write_text("cat")
+    labels = read_labels(tmp_path)
+    assert (labels.format, labels.classes) == ("binary masks", ("cat",))
+    np.testing.assert_array_equal(labels.mask(0), boxes(1))
+    png(tmp_path / "masks" / "b.png", boxes(0, 1))  # so white is void
+    assert read_labels(tmp_path).format == "index masks"
+    np.testing.assert_array_equal(read_labels(tmp_path).mask(0), boxes(255))
+
+
+def test_a_jpg_is_no_mask(tmp_path: Path) -> None:
+    image = photo(tmp_path / "photo.jpg")
+    Image.fromarray(np.roll(boxes(255), 3, axis=1)).save(tmp_path / "m.jpg", quality=40)
+    with pytest.raises(GfssError, match="a JPG cannot hold a mask"):
+        read_labels(tmp_path / "m.jpg", [image], "cat")
 
 
 def test_void_in_a_folder_per_class_stays_void(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gfss.data.folder import IMAGE_SUFFIXES, pictures_in
@@ -27,7 +28,7 @@ from gfss.files import cache_folder, read_json
 
 __all__ = ["Labels", "read_labels"]
 
-IMAGE_FOLDERS = ("images", "JPEGImages", "img")
+IMAGE_FOLDERS = ("images", "JPEGImages", "img", "photos", "pictures")
 MASK_FOLDERS = ("masks", "SegmentationClass", "SegmentationClassAug")
 JSON_FOLDERS = (".", "annotations", "labels")
 
@@ -48,7 +49,7 @@ def read_labels(source: Path, images: Sequence[Path] = (), class_name: str | Non
         return _read_folder(source, images, class_name, beside=source.parent)
     pictures = _find_images([source.parent], images)
     if source.suffix.lower() == ".json":
-        return _read_json_files([source], pictures, source.parent, bool(images))
+        return _read_json_files([source], pictures, source.parent, images)
     if source.suffix.lower() in IMAGE_SUFFIXES:
         own = pictures if images else {name: path for name, path in pictures.items() if path != source}
         return read_binary_masks({source.stem: source}, own, _required(class_name, source), source)
@@ -60,32 +61,44 @@ def _read_folder(source: Path, images: Sequence[Path], class_name: str | None, b
     labelmap = source / "labelmap.txt"
     holds_masks = labelmap.exists() and masks == source
     pictures = _find_images([beside] if holds_masks else [source, beside], images)
+    only = _are_files(images)
     if labelmap.exists():
-        return read_colour_masks(masks, pictures, labelmap)
+        return _with_rest(read_colour_masks(masks, pictures, labelmap, only), pictures)
     if masks != source or images:
         if any(path.is_dir() and pictures_in(path) for path in masks.iterdir()):
-            return read_class_folders(masks, pictures)
+            return _with_rest(read_class_folders(masks, pictures, only), pictures)
         files = pictures_in(masks)
         root = next((folder for folder in (source, source.parent) if (folder / "classes.txt").exists()), None)
         if files and root:
-            return read_index_masks(masks, pictures, root)
+            return _with_rest(read_index_masks(masks, pictures, root, only), pictures)
         if files:
-            return read_binary_masks(files, pictures, _required(class_name, masks), masks)
+            name = _required(class_name, masks)
+            return _with_rest(read_binary_masks(files, pictures, name, masks, only), pictures)
     found = [path for folder in JSON_FOLDERS for path in sorted((source / folder).glob("*.json"))]
     if found:
-        return _read_json_files(found, pictures, source, bool(images))
+        return _read_json_files(found, pictures, source, images)
     raise GfssError(
         f"{source} holds no labels; expected images/ with masks/ (PNG), labelme or COCO .json files, or a labelmap.txt"
     )
 
 
-def _read_json_files(files: Sequence[Path], images: dict[str, Path], root: Path, chosen: bool) -> Labels:
+def _with_rest(labels: Labels, pictures: dict[str, Path]) -> Labels:
+    """Labels that know which of the pictures have none."""
+    return replace(labels, unlabelled=tuple(path for path in pictures.values() if path not in set(labels.images)))
+
+
+def _are_files(images: Sequence[Path]) -> bool:
+    """Whether single pictures were chosen, and no folders of them."""
+    return bool(images) and all(path.is_file() for path in images)
+
+
+def _read_json_files(files: Sequence[Path], pictures: dict[str, Path], root: Path, images: Sequence[Path]) -> Labels:
     content = read_json(files[0])
     if isinstance(content, dict) and "shapes" in content:
-        return read_labelme(files, images, root)
+        return _with_rest(read_labelme(files, pictures, root, _are_files(images)), pictures)
     if len(files) > 1:
         raise GfssError(f"{root} holds {len(files)} .json files that are not of labelme; name the COCO file itself")
-    return read_coco_json(files[0], images, only=chosen)
+    return _with_rest(read_coco_json(files[0], pictures, only=bool(images)), pictures)
 
 
 def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Path]:

@@ -25,6 +25,7 @@ class Labels:
         files: the label file of each picture.
         draw: mask i as it stands in the label file, (height, width) uint8.
         also: further files that the masks depend on.
+        unlabelled: pictures among those looked at that have no label.
     """
 
     format: str
@@ -33,6 +34,7 @@ class Labels:
     files: tuple[Path, ...]
     draw: Callable[[int], np.ndarray]
     also: tuple[Path, ...] = ()
+    unlabelled: tuple[Path, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -47,7 +49,8 @@ class Labels:
     def supports(self, class_name: str) -> list[tuple[Path, np.ndarray]]:
         """The images of one class, each with a mask (height, width) uint8: 1 the class, 0 the rest, 255 void."""
         if class_name not in self.classes:
-            raise unknown("class", class_name, self.classes)
+            unknown_class = unknown("class", class_name, self.classes)
+            raise GfssError(f"{unknown_class}; --label NAME says what the label file calls the class")
         table = np.full(256, BACKGROUND, dtype=np.uint8)
         table[self.classes.index(class_name) + 1] = 1
         table[VOID] = VOID
@@ -66,20 +69,26 @@ def on_top(layers: list[tuple[int, np.ndarray]]) -> np.ndarray:
     return mask
 
 
-def match(names: dict[str, Path], images: dict[str, Path], source: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+def match(
+    names: dict[str, Path], images: dict[str, Path], source: Path, only: bool = False
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Label files and the images of the same name; every label needs an image, not the other way round.
 
     Args:
         names: label files by name.
         images: picture files by name.
         source: where the labels are, for the message.
+        only: leave out labels of other images, if there is one of these.
     """
     if len(names) == len(images) == 1:  # one picture and one label file belong together whatever their names
         return tuple(images.values()), tuple(names.values())
+    if only:
+        names = {name: path for name, path in names.items() if name in images} or names
     missing = [name for name in names if name not in images]
     if missing:
+        where = "" if images else "; no images were found, they are looked for in a folder images/ beside the masks"
         raise GfssError(
-            f"{len(missing)} of {len(names)} labels in {source} have no image of the same name, first '{missing[0]}'; "
-            "add the images or remove the labels"
+            f"{len(missing)} of {len(names)} labels in {source} have no image of the same name, first '{missing[0]}'"
+            f"{where or '; add the images or remove the labels'}"
         )
     return tuple(images[name] for name in names), tuple(names.values())

@@ -34,10 +34,10 @@ class LabelMap:
     colours: dict[int, int]
 
 
-def read_colour_masks(folder: Path, images: dict[str, Path], labelmap: Path) -> Labels:
+def read_colour_masks(folder: Path, images: dict[str, Path], labelmap: Path, only: bool = False) -> Labels:
     """Colour masks of a folder; black is background unless the label map says otherwise."""
     known = read_labelmap(labelmap)
-    pictures, files = match(pictures_in(folder), images, folder)
+    pictures, files = match(pictures_in(folder), images, folder, only)
 
     def draw(i: int) -> np.ndarray:
         return _draw(files[i], known)

@@ -28,15 +28,15 @@ POLYGONS = ("polygon", "rotation", "oriented_rectangle")
 AREAS = (*POLYGONS, "rectangle", "circle", "mask")  # the other shapes (points, lines) have no area
 
 
-def read_labelme(files: Sequence[Path], images: dict[str, Path], root: Path) -> Labels:
+def read_labelme(files: Sequence[Path], images: dict[str, Path], root: Path, only: bool = False) -> Labels:
     """labelme files and their pictures: of the same name, or as the file's ``imagePath`` says.
 
     Classes are those of ``classes.txt`` if there is one, else all labels in alphabetical order.
     """
     contents = {path: _read(path) for path in files}
     named = {path.stem: _beside(path, content) for path, content in contents.items()}
-    pictures = {name: path for name, path in named.items() if path.is_file()} | images
-    paths, found = match({path.stem: path for path in files}, pictures, root)
+    beside = {} if only else {name: path for name, path in named.items() if path.is_file()}
+    paths, found = match({path.stem: path for path in files}, beside | images, root, only)
     labels = {str(shape["label"]) for content in contents.values() for shape in _areas(content)}
     listing = root / "classes.txt"
     candidates = read_lines(listing) if listing.exists() else sorted(labels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +18,34 @@ INDEX, BINARY = "index masks", "binary masks"
 GREY = 64  # beside 255, a value from here on may be the uncertain rim of a trimap
 
 
-def read_index_masks(folder: Path, images: dict[str, Path], root: Path) -> Labels:
-    """Masks whose values are class ids; palette masks likewise, by their index. Names are in ``classes.txt``."""
-    pictures, files = match(pictures_in(folder), images, folder)
-    return Labels(INDEX, read_class_names(root), pictures, files, lambda i: read_mask(files[i]))
+def read_index_masks(folder: Path, images: dict[str, Path], root: Path, only: bool = False) -> Labels:
+    """Masks whose values are class ids; palette masks likewise, by their index. Names are in ``classes.txt``.
+
+    Black and white masks are taken for what they are if there is one class; else 255 is void.
+    """
+    classes, masks = read_class_names(root), pictures_in(folder)
+    if len(classes) == 1 and _are_black_and_white(masks.values()):
+        return read_binary_masks(masks, images, classes[0], folder, only)
+    pictures, files = match(masks, images, folder, only)
+    return Labels(INDEX, classes, pictures, files, lambda i: read_mask(files[i]))
 
 
-def read_binary_masks(masks: dict[str, Path], images: dict[str, Path], class_name: str, source: Path) -> Labels:
+def _are_black_and_white(files: Iterable[Path]) -> bool:
+    """Whether masks have no values but 0 and 255, and not 0 alone."""
+    white = False
+    for file in files:
+        counts = pixel_counts(read_mask(file))
+        if counts[1:VOID].any():
+            return False
+        white = white or bool(counts[VOID])
+    return white
+
+
+def read_binary_masks(
+    masks: dict[str, Path], images: dict[str, Path], class_name: str, source: Path, only: bool = False
+) -> Labels:
     """Masks of one class: one value besides 0 is the class; where there are two, 255 is void."""
-    pictures, files = match(masks, images, source)
+    pictures, files = match(masks, images, source, only)
     value = foreground(files)
 
     def draw(i: int) -> np.ndarray:
@@ -38,12 +57,12 @@ def read_binary_masks(masks: dict[str, Path], images: dict[str, Path], class_nam
     return Labels(BINARY, (class_name,), pictures, files, draw)
 
 
-def read_class_folders(folder: Path, images: dict[str, Path]) -> Labels:
+def read_class_folders(folder: Path, images: dict[str, Path], only: bool = False) -> Labels:
     """Binary masks in one sub-folder per class: ``masks/dog/ID.png``; small objects lie on top."""
     classes = unique_names(sorted(path.name for path in folder.iterdir() if path.is_dir()), folder)
     masks = [pictures_in(folder / name) for name in classes]
     names = {name: path for group in masks for name, path in group.items()}
-    pictures, files = match(dict(sorted(names.items())), images, folder)
+    pictures, files = match(dict(sorted(names.items())), images, folder, only)
     values = [foreground(list(group.values())) for group in masks]
 
     def draw(i: int) -> np.ndarray:
@@ -82,9 +101,12 @@ def class_value(counts: Sequence[np.ndarray], names: Sequence[str]) -> int:
             first.setdefault(int(value), name)
     values = [value for value in first if value not in (BACKGROUND, VOID)]
     if len(values) > 1:
+        strange = first[values[1]]
+        advice = "save it with two values and without smoothed edges, or name the classes in classes.txt"
+        if strange.lower().endswith((".jpg", ".jpeg")):
+            advice = "a JPG cannot hold a mask, it blurs the edges; save it as PNG"
         raise GfssError(
-            f"{first[values[1]]} is no mask of one class: values {values[0]} and {values[1]} occur beside 0; save it "
-            "with two values and without smoothed edges, or name the classes in classes.txt"
+            f"{strange} is no mask of one class: values {values[0]} and {values[1]} occur beside 0; {advice}"
         )
     if not values:
         return VOID
