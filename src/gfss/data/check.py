@@ -14,7 +14,6 @@ from gfss.data.dataset import REFERENCE_SIDE, least_area
 from gfss.data.folder import data_root
 from gfss.data.inspection import Inspection, as_labels, inspect
 from gfss.data.labels import Labels, read_labels
-from gfss.data.labels.png import BINARY
 from gfss.data.own import is_plain
 from gfss.errors import GfssError
 
@@ -102,7 +101,7 @@ def _finding(title: str, opened: Callable[[], tuple[Labels, int | None]]) -> Fin
         background=float(found.counts[:, BACKGROUND].sum() / pixels),
         void=float(found.counts[:, VOID].sum() / pixels),
         problems=found.problems | _nothing_shown(found),
-        remarks=([NO_NAMES] if labels.format == BINARY else []) + _remarks(rows, found) + _left_out(labels),
+        remarks=([NO_NAMES] if labels.classes == (UNNAMED,) else []) + _remarks(rows, found) + _left_out(labels),
     )
 
 
