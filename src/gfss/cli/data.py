@@ -98,7 +98,8 @@ def _report_prepared(out: Path, name: str, remarks: list[str]) -> None:
 def _print(console: Console, finding: Finding) -> None:
     console.print(finding.title, style="bold", markup=False, highlight=False)
     if finding.format:
-        console.print(f"{finding.images} images with {finding.format}, {len(finding.rows)} class{'es' * (len(finding.rows) != 1)}.")
+        classes = "1 class" if len(finding.rows) == 1 else f"{len(finding.rows)} classes"
+        console.print(f"{finding.images} images with {finding.format}, {classes}.")
         console.print(_table(finding))
         console.print(f"Of all pixels {finding.background:.1%} are background and {finding.void:.1%} void.")
     for remark in finding.remarks:
