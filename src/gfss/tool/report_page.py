@@ -37,15 +37,14 @@ def text_report(report: Report, guard: float) -> str:
         if section.curve:
             lines += ["  novel bias and mean IoU", f"    {'bias':>5}{'base':>8}{'taught':>8}"]
             lines += [f"    {p.bias:>+5.0f}{_figure(p.base):>8}{_figure(p.taught):>8}" for p in section.curve]
-    lines += ["", *_verdict(report, guard)]
+    lines += ["", *(line for line, _ in _verdict(report, guard))]
     return "\n".join(lines)
 
 
 def html_report(report: Report, guard: float) -> str:
     """The report as one self-contained page."""
     body = [f"<h1>After {html.escape(report.lesson)}</h1>" if report.lesson else "<h1>Nothing was taught yet</h1>"]
-    bad = "bad" if report.losses(guard) else "good"
-    body += [f'<p class="{bad}">{html.escape(line)}</p>' for line in _verdict(report, guard)]
+    body += [f'<p class="{kind}">{html.escape(line)}</p>' for line, kind in _verdict(report, guard)]
     for section in report.sections:
         body += _section(section, guard, report.least)
     return (
@@ -54,13 +53,14 @@ def html_report(report: Report, guard: float) -> str:
     )
 
 
-def _verdict(report: Report, guard: float) -> list[str]:
+def _verdict(report: Report, guard: float) -> list[tuple[str, str]]:
+    """What was lost, in sentences, each with its kind: bad, good or neither."""
     losses, rare = report.losses(guard), report.too_rare(guard)
-    lines = [f"Warning: {loss.sentence()}." for loss in losses]
+    lines = [(f"{loss.what}, but shows less than 1 % of one image: too little to judge.", "") for loss in rare]
     if not losses:
         others = "other known class" if rare else "known class"
-        lines = [f"No {others} loses more than {guard:g} points."]
-    return [f"{loss.what}, but shows less than 1 % of one image: too little to judge." for loss in rare] + lines
+        return [*lines, (f"No {others} loses more than {guard:g} points.", "good")]
+    return lines + [(f"Warning: {loss.sentence()}.", "bad") for loss in losses]
 
 
 def _cells(section: Section) -> list[tuple[str, str, str, str]]:
