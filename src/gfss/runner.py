@@ -54,7 +54,8 @@ def _do(plan: Plan, step: Step, experiment: Experiment) -> None:
 
         def write(records: Sequence[Record]) -> None:
             where = (step.shots, step.protocol, step.seed)
-            new = [r for r in records if not plan.has_record(experiment, r.method, *where)]  # by another command
+            # what another command has written meanwhile stays
+            new = [r for r in records if not plan.has_record(experiment, r.method, *where)]
             write_records({plan.record_path(step.fold, r.method, *where): r for r in new})
 
         what = (experiment, step.methods, step.shots, step.protocol, step.tasks, step.seed)

@@ -131,7 +131,7 @@ def test_a_class_with_few_pixels_is_named_but_not_judged(report: Report, tmp_pat
     assert found.losses() == []
     assert [(loss.name, loss.points) for loss in found.too_rare()] == [("cat", 70.0)]
     sentence = "'cat' loses 70.0 points of IoU on "
-    assert f"{sentence}{section.title}, but shows less than 1 % of one image: too little to judge." in str(found)
+    assert f"{sentence}{section.title}, but shows less than 1% of one image: too little to judge." in str(found)
     assert "No other known class loses more than 2 points." in str(found)
     found.save(tmp_path / "report.html")
     assert 'class="bad"' not in (tmp_path / "report.html").read_text()

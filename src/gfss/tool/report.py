@@ -69,14 +69,17 @@ class Loss:
     points: float
     images: tuple[str, ...]
 
-    @property
-    def what(self) -> str:
-        """What was lost, in words."""
-        return f"'{self.name}' loses {self.points:.1f} points of IoU on {self.title}"
-
     def sentence(self) -> str:
         """What was lost, and where."""
-        return f"{self.what}, most in {', '.join(self.images)}" if self.images else self.what
+        return f"{self._what}, most in {', '.join(self.images)}" if self.images else self._what
+
+    def doubt(self) -> str:
+        """What was lost by a class too rare to judge."""
+        return f"{self._what}, but shows less than {LEAST_AREA:.0%} of one image: too little to judge"
+
+    @property
+    def _what(self) -> str:
+        return f"'{self.name}' loses {self.points:.1f} points of IoU on {self.title}"
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def html_report(report: Report, guard: float) -> str:
 def _verdict(report: Report, guard: float) -> list[tuple[str, str]]:
     """What was lost, in sentences, each with its kind: bad, good or neither."""
     losses, rare = report.losses(guard), report.too_rare(guard)
-    lines = [(f"{loss.what}, but shows less than 1 % of one image: too little to judge.", "") for loss in rare]
+    lines = [(f"{loss.doubt()}.", "") for loss in rare]
     if not losses:
         others = "other known class" if rare else "known class"
         return [*lines, (f"No {others} loses more than {guard:g} points.", "good")]

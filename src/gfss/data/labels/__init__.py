@@ -84,7 +84,8 @@ def _read_folder(source: Path, images: Sequence[Path], class_name: str | None, b
 
 def _with_rest(labels: Labels, pictures: dict[str, Path]) -> Labels:
     """Labels that know which of the pictures have none."""
-    return replace(labels, unlabelled=tuple(path for path in pictures.values() if path not in set(labels.images)))
+    labelled = set(labels.images)
+    return replace(labels, unlabelled=tuple(path for path in pictures.values() if path not in labelled))
 
 
 def _are_files(images: Sequence[Path]) -> bool:
