@@ -15,10 +15,11 @@ quickstart: $(INSTALLED)  ## train, teach and compare on the embedded scenes
 test: $(INSTALLED)  ## run every test on all cores
 	$(BIN)/pytest -q -n auto
 
-lint: $(INSTALLED)  ## check style, format and types
+lint: $(INSTALLED)  ## check style, format, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports
 
 format: $(INSTALLED)  ## mend style and format
 	$(BIN)/ruff check --fix .

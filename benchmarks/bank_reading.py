@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from gfss.data.dataset import Dataset
+from gfss.common.files import write_json
+from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, to_tensor
-from gfss.files import write_json
+from gfss.features.bank import Bank, build_bank
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.fuse import fused
-from gfss.training.bank import Bank, build_bank
 
 LEVELS = ("layer2", "layer3", "layer4")
 

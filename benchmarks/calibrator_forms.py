@@ -23,9 +23,9 @@ import torch
 from encoder_forms import peak_memory
 from torch import Tensor
 
-from gfss.files import write_json
-from gfss.models.calibrator import Calibrator
-from gfss.models.calibrator_options import PRINTED
+from gfss.common.files import write_json
+from gfss.models.calibrators.calibrator import Calibrator
+from gfss.models.calibrators.options import PRINTED
 from gfss.models.pspnet import BINS, Features
 
 FORMS = ("plain", "fast")

@@ -22,13 +22,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a 
 
 from tool_agreement import experiment_parser, opened
 
+from gfss.common.files import write_json
 from gfss.data.catalog import VOID
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.protocols import CHUNK, ProtocolName, draw_tasks
-from gfss.experiment import Experiment
-from gfss.files import write_json
+from gfss.experiments.experiment import Experiment
 from gfss.methods import diam_descent
-from gfss.models.maps import class_map
+from gfss.models.ops.upsample import class_map
 
 WAYS = ("full", "leading")
 

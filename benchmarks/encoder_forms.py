@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gfss.files import write_json
+from gfss.common.files import write_json
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import fused, traced

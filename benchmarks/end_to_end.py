@@ -32,17 +32,18 @@ from encoder_forms import peak_memory
 from episode import NoBank
 from tool_agreement import experiment_parser, opened
 
+from gfss.common.files import write_json
+from gfss.common.threads import side_by_side
 from gfss.data.episodes import Task
 from gfss.evaluation.metrics import image_counts
 from gfss.evaluation.protocols import draw_tasks, examine
-from gfss.experiment import Experiment
-from gfss.files import write_json
+from gfss.experiments.experiment import Experiment
+from gfss.features.bank import build_bank
+from gfss.features.sampler import CHUNK, EpisodeSource, FeatureStore
 from gfss.methods.base import Method
-from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter
-from gfss.models.maps import class_map
-from gfss.threads import side_by_side
-from gfss.training.bank import build_bank
-from gfss.training.source import CHUNK, EpisodeSource, FeatureStore
+from gfss.methods.pcn import Calibrated
+from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
+from gfss.models.ops.upsample import class_map
 
 TURN = 16  # tasks of one way before those of the other
 

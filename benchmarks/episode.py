@@ -27,22 +27,22 @@ sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a 
 
 from bank_reading import median_ms, noise_dataset
 
+from gfss.common.devices import CPU
+from gfss.common.files import write_json
 from gfss.data.catalog import Fold
-from gfss.data.dataset import Dataset
+from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, to_tensor
-from gfss.devices import CPU
-from gfss.files import write_json
+from gfss.features.bank import Bank, build_bank
+from gfss.features.sampler import EpisodeSource, FeatureStore
 from gfss.methods import Context, build_method
-from gfss.methods.fitted import Calibrated
+from gfss.methods.pcn import Calibrated
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import fused
 from gfss.models.pspnet import PyramidHead
-from gfss.training.bank import Bank, build_bank
 from gfss.training.episodic import SEVERAL_WAYS, train_calibrator
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.source import EpisodeSource, FeatureStore
 
 LEVELS = ("layer2", "layer3", "layer4")
 READ = ("layer3", "layer4")

@@ -89,7 +89,7 @@ def main() -> None:
         print(f"{name:8s} {1000 * row['seconds']:8.1f} ms and {row['faults']:10,.0f} page faults per step")
     print(f"{figures['ratio']:.2f} x as fast with huge pages")
     if options.json:
-        from gfss.files import write_json
+        from gfss.common.files import write_json
 
         write_json(
             options.json, {"steps": options.steps, "batch": options.batch, "threads": options.threads, **figures}

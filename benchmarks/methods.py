@@ -21,14 +21,15 @@ import torch
 from encoder_forms import peak_memory
 from torch import nn
 
+from gfss.common.files import write_json
 from gfss.data.catalog import VOID
-from gfss.files import write_json
+from gfss.features.support import Query, Support
 from gfss.methods import TRAINED, UNTRAINED, Context, build_method
-from gfss.methods.base import Method, Query, Support
-from gfss.methods.fitted import Calibrated
+from gfss.methods.base import Method
+from gfss.methods.pcn import Calibrated
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders.tiny import TinyEncoder
-from gfss.models.maps import class_map
+from gfss.models.ops.upsample import class_map
 from gfss.models.pspnet import PyramidHead
 
 BASE = 15

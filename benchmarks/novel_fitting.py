@@ -18,8 +18,8 @@ from calibrator_forms import alternate
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.files import write_json
-from gfss.models.novel import NovelClassifier, NovelOptions, cheaper_form, class_weights, fit_novel
+from gfss.common.files import write_json
+from gfss.models.novel.classifier import NovelClassifier, NovelOptions, cheaper_form, class_weights, fit_novel
 
 
 def torch_loop(maps: Tensor, labels: Tensor, options: NovelOptions) -> nn.Sequential:

@@ -20,13 +20,13 @@ import torch
 from PIL import Image
 
 from gfss.cli import main as gfss
+from gfss.common.files import write_json
 from gfss.data.episodes import Task, joint_task
-from gfss.data.pictures import read_mask
+from gfss.data.images import read_mask
 from gfss.data.transforms import square_label
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.protocols import examine
-from gfss.experiment import Experiment
-from gfss.files import write_json
+from gfss.experiments.experiment import Experiment
 
 
 def through_the_commands(experiment: Experiment, task: Task, shots: int, folder: Path) -> dict[str, dict[str, Any]]:

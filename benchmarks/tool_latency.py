@@ -22,18 +22,18 @@ import numpy as np
 import torch
 
 import gfss
+from gfss.app.network import Network
+from gfss.app.segmenter import Segmenter
+from gfss.common.files import write_json
 from gfss.data.catalog import PASCAL_CLASSES
 from gfss.data.transforms import square_image, to_tensor
-from gfss.files import write_json
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrator import Calibrator
-from gfss.models.calibrator_options import CalibratorOptions
+from gfss.models.calibrators.calibrator import Calibrator
+from gfss.models.calibrators.options import CalibratorOptions
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.fuse import fused
-from gfss.models.novel import NovelOptions
+from gfss.models.novel.classifier import NovelOptions
 from gfss.models.pspnet import PyramidHead
-from gfss.segmenter import Segmenter
-from gfss.tool.network import Network
 from gfss.training.base import BaseOptions
 
 IMAGE = (375, 500)  # height and width of a usual PASCAL photograph

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from gfss.evaluation.paper import comparable_figure
 from gfss.evaluation.records import MetricName, Record, read_record
 from gfss.evaluation.summary import Figures, average
+from gfss.reporting.paper import comparable_figure
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "decisions.md")

@@ -15,7 +15,7 @@ from PIL import Image
 
 import gfss
 from gfss.data import open_dataset
-from gfss.data.scenes import make_scenes
+from gfss.data.datasets.scenes import make_scenes
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def scenes_root() -> Path:
     """A small set of embedded scenes, made once for all tests."""
-    from gfss.data.scenes import make_scenes
+    from gfss.data.datasets.scenes import make_scenes
 
     return make_scenes(train=120, val=60, workers=1)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import REPOSITORY
-from tests.tiny_recipe import tiny_content
+from tests.experiments.tiny_recipe import tiny_content
 
-from gfss.plan import Plan
-from gfss.recipe_files import make_recipe
-from gfss.runner import run_plan
+from gfss.experiments.plan import Plan
+from gfss.experiments.recipe_files import make_recipe
+from gfss.experiments.runner import run_plan
 
 
 def run(name: str, folder: Path) -> dict:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.app import make
 from tests.data import make as files
-from tests.tool import make
 
+from gfss.app import model_loading as sources
+from gfss.app.segmenter import Segmenter
 from gfss.cli import main
-from gfss.data.scenes import SCENE_CLASSES
-from gfss.segmenter import Segmenter
-from gfss.tool import sources
+from gfss.data.datasets.scenes import SCENE_CLASSES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "own-images.md").read_text(encoding="utf-8")

@@ -10,8 +10,8 @@ from tests.conftest import REPOSITORY
 
 import gfss
 from gfss.methods import Context, build_method
-from gfss.training.base_files import load_base
-from gfss.training.trained import load_method
+from gfss.training.base_checkpoints import load_base
+from gfss.training.method_checkpoints import load_method
 
 FOLDS = [REPOSITORY / "trained" / "pascal-lite0" / f"fold{number}" for number in range(4)]
 

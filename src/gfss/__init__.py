@@ -19,7 +19,7 @@ def __getattr__(name: str) -> Any:
     if name in _FROM_SEGMENTER:
         from importlib import import_module
 
-        return getattr(import_module("gfss.segmenter"), name)
+        return getattr(import_module("gfss.app.segmenter"), name)
     raise AttributeError(f"module 'gfss' has no attribute '{name}'")
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gfss.common.errors import GfssError
 from gfss.data import open_fold
 from gfss.data.catalog import COCO_CLASSES, PASCAL_CLASSES, VOID, fold_of_names, make_fold
-from gfss.errors import GfssError
 
 
 def test_catalogs_have_the_known_classes() -> None:

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from gfss.common.errors import GfssError
 from gfss.data.catalog import Fold, make_fold
-from gfss.data.dataset import Dataset
+from gfss.data.datasets.base import Dataset
 from gfss.data.episodes import Task, episode, joint_episode, joint_task, task
-from gfss.errors import GfssError
 
 CLASSES = ("a", "b", "c", "d", "e", "f", "g", "h")
 FOLD = make_fold(8, 0)  # novel 1 and 2
@@ -28,7 +28,7 @@ import json, sys
 from dataclasses import asdict
 from pathlib import Path
 from gfss.data.catalog import make_fold
-from gfss.data.dataset import Dataset
+from gfss.data.datasets.base import Dataset
 from gfss.data.episodes import episode, joint_episode, joint_task, task
 
 folder = Path(sys.argv[1])

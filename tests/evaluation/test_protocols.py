@@ -9,15 +9,16 @@ import torch
 from tests.training.tiny import FOLD, make_context, make_source
 from torch import Tensor
 
+from gfss.common.errors import GfssError
 from gfss.data.episodes import Task
-from gfss.errors import GfssError
 from gfss.evaluation import protocols
 from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
 from gfss.evaluation.results import Result
+from gfss.features.sampler import EpisodeSource
+from gfss.features.support import Support
 from gfss.methods import build_method
-from gfss.methods.base import Method, Support
+from gfss.methods.base import Method
 from gfss.models.pspnet import Features
-from gfss.training.source import EpisodeSource
 
 BOTH: list[ProtocolName] = ["paired", "joint"]
 TASKS = 4

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.evaluation.records import (
     Record,
     Run,

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
+from gfss.features.support import Episode, Query, Support
 from gfss.methods import Context
-from gfss.methods.base import Episode, Query, Support
-from gfss.methods.fitted import NovelFitter
+from gfss.methods.score_fusion import NovelFitter
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders.tiny import TinyEncoder
-from gfss.models.novel import NovelOptions
+from gfss.models.novel.classifier import NovelOptions
 from gfss.models.pspnet import BINS, Features, PyramidHead
 
 BASE = 5

@@ -14,10 +14,10 @@ from tests.methods.test_probe import EXACT, reference, slow_sample
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.errors import GfssError
-from gfss.methods.base import Support
+from gfss.common.errors import GfssError
+from gfss.features.support import Support
 from gfss.methods.bcm import BaseClassMining
-from gfss.models.maps import class_map, upsample
+from gfss.models.ops.upsample import class_map, upsample
 from gfss.models.pspnet import Features
 
 

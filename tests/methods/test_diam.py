@@ -12,8 +12,8 @@ from tests.methods.cases import STRIDE, make_episode
 from torch import Tensor
 from torch.nn import functional as F
 
+from gfss.features.support import Episode
 from gfss.methods import diam, diam_descent
-from gfss.methods.base import Episode
 from gfss.methods.diam import Diam
 from gfss.methods.diam_descent import adapt, leading_directions
 from gfss.methods.diam_options import PUBLISHED, DiamOptions

@@ -10,9 +10,9 @@ from tests.methods.cases import make_context, make_episode
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
+from gfss.features.support import Episode, Query
 from gfss.methods import build_method
-from gfss.methods.base import Episode, Query
 from gfss.methods.denet import Denet
 from gfss.methods.learned import Learned
 from gfss.training.loop import Schedule, train

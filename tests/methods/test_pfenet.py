@@ -20,8 +20,8 @@ from tests.methods.slow import (
     shares,
 )
 
-from gfss.errors import GfssError
-from gfss.methods.base import Support
+from gfss.common.errors import GfssError
+from gfss.features.support import Support
 from gfss.methods.pfenet import Pfenet, PfenetOptions
 from gfss.models.pspnet import PyramidHead
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.methods.cases import STRIDE, make_episode, map_labels
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.methods.probe import LinearProbe, LogisticOptions, fit_logistic, position_labels
 from gfss.models.pspnet import Features
 

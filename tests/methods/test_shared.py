@@ -14,12 +14,13 @@ import torch
 from tests.methods.cases import SIZE, make_context, make_episode, permute_base
 from torch import Tensor, nn
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
+from gfss.features.support import Episode
 from gfss.methods import TRAINED, UNTRAINED, build_method
-from gfss.methods.base import Episode, Method
-from gfss.methods.fitted import Calibrated
-from gfss.training.checkpoint import load_checkpoint
-from gfss.training.trained import load_method, save_method
+from gfss.methods.base import Method
+from gfss.methods.pcn import Calibrated
+from gfss.training.checkpoints import load_checkpoint
+from gfss.training.method_checkpoints import load_method, save_method
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 # the oracle is shown the truth by the harness and knows nothing without it

@@ -12,13 +12,13 @@ from typing import Any, cast
 import torch
 from tests.methods.cases import make_context, make_episode
 
+from gfss.common.distributed import start_workers
+from gfss.features.sampler import EpisodeSource
+from gfss.features.support import Episode
 from gfss.methods import build_method
-from gfss.methods.base import Episode
 from gfss.training.episodic import train_method
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.parallel import start_workers
-from gfss.training.source import EpisodeSource
-from gfss.training.trained import save_method
+from gfss.training.method_checkpoints import save_method
 
 
 class SmallSource:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.models.encoders.resnet import ResNet
 from gfss.models.pspnet import BINS, Features, PyramidHead, concatenate
 

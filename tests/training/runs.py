@@ -14,13 +14,13 @@ from safetensors.torch import save_file
 from tests.training.tiny import FOLD, SIZE, make_calibrated, make_source
 from torch import Tensor, nn
 
+from gfss.common.distributed import Workers, start_workers
+from gfss.common.distributed_layers import SharedBatchNorm
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop
 from gfss.training.base import BaseOptions, train_base
 from gfss.training.episodic import train_calibrator
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.parallel import Workers, start_workers
-from gfss.training.shared import SharedBatchNorm
 
 ITERATIONS = 150
 STEPS = 20

@@ -15,16 +15,16 @@ from safetensors.torch import load_file
 from tests.training.tiny import CLASSES, FOLD, LEVELS, SIZE, make_dataset, make_model
 from torch import Tensor
 
+from gfss.common.devices import CPU
+from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.data.dataset import Dataset
-from gfss.devices import CPU
-from gfss.errors import GfssError
+from gfss.data.datasets.base import Dataset
+from gfss.features.bank import Bank, build_bank
 from gfss.models.base_model import BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.training import base as base_module
-from gfss.training.bank import Bank, build_bank
-from gfss.training.base import BaseOptions, base_miou, pixel_loss, train_base
-from gfss.training.base_files import load_base, save_base
+from gfss.training.base import BaseOptions, pixel_loss, train_base
+from gfss.training.base_checkpoints import load_base, save_base
 from gfss.training.batches import augmentations, batch_images, training_images
 from gfss.training.loop import Schedule
 
@@ -250,39 +250,6 @@ def test_a_nan_names_iteration_rate_and_images(dataset: Dataset, bank: Bank, tmp
         trained(dataset, Bank(broken, SIZE, bank.channels, bank.count), sample)
     assert "at iteration 0 (learning rate 0.01, images " in str(error.value)
     assert dataset.ids[image] in str(error.value)
-
-
-def test_base_miou_counts_like_plain_loops(dataset: Dataset, bank: Bank) -> None:
-    model = make_model(dataset, bank)
-    found = base_miou(model, bank, dataset, FOLD)
-    table = FOLD.label_table()
-    with torch.no_grad():
-        logits = model.head(bank.features(range(bank.count))).base
-    full = torch.nn.functional.interpolate(logits, size=(SIZE, SIZE), mode="bilinear", align_corners=True)
-    predicted, truth = full.argmax(dim=1).numpy(), bank.labels(range(bank.count), table).numpy()
-    valid = truth != VOID
-    for label, name in enumerate(("background", *CLASSES[2:])):
-        both = ((predicted == label) & (truth == label)).sum()
-        either = (((predicted == label) | (truth == label)) & valid).sum()
-        assert found[name] == pytest.approx(100 * both / max(either, 1), abs=0.2)  # ties may fall either way
-    assert found["base"] == pytest.approx(np.mean([found[name] for name in CLASSES[2:]]))
-    assert next(iter(found)) == "base"
-
-
-def test_a_class_that_is_neither_there_nor_predicted_has_no_figure(
-    dataset: Dataset, bank: Bank, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = make_model(dataset, bank)
-
-    def counted(predicted: torch.Tensor, truth: torch.Tensor, classes: int) -> torch.Tensor:
-        counts = torch.ones(len(truth), classes, 3, dtype=torch.int64)
-        counts[:, 2] = 0
-        return counts
-
-    monkeypatch.setattr("gfss.training.base.image_counts", counted)
-    found = base_miou(model, bank, dataset, FOLD)
-    assert found.pop(model.card.classes[1]) is None
-    assert set(found.values()) == {100.0}
 
 
 @pytest.mark.parametrize("changed", [[0, 1, 0, 1, 2], [1, 0, 0, 1, 2], [1, 1, 2, 0, 1]], ids=str)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tests.training.tiny import FOLD, LEVELS, SIZE, make_dataset
 
+from gfss.common.errors import GfssError
 from gfss.data.catalog import Fold
-from gfss.data.dataset import Dataset
-from gfss.errors import GfssError
+from gfss.data.datasets.base import Dataset
+from gfss.features.bank import Bank, build_bank
 from gfss.models.encoders import build_encoder
-from gfss.training.bank import Bank, build_bank
 from gfss.training.base import BaseOptions, train_base
 from gfss.training.batches import training_images
 

@@ -13,18 +13,18 @@ import torch
 from tests.training.tiny import make_calibrated, make_context, make_source
 from torch import Tensor
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
+from gfss.features.sampler import EpisodeSource
+from gfss.features.support import Episode
 from gfss.methods import build_method
-from gfss.methods.base import Episode
-from gfss.methods.fitted import Calibrated
-from gfss.models.calibrator import Calibrator
-from gfss.models.exchange import log_odds_scores
+from gfss.methods.pcn import Calibrated
+from gfss.models.calibrators.calibrator import Calibrator
+from gfss.models.calibrators.class_interaction import log_odds_scores
+from gfss.training import episode_cache as played_module
 from gfss.training import episodic, loop
-from gfss.training import played as played_module
+from gfss.training.episode_cache import PlayedEpisodes, drawn_pairs
 from gfss.training.episodic import train_calibrator, train_method
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.played import PlayedEpisodes, drawn_pairs
-from gfss.training.source import EpisodeSource
 
 OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2, several=0)
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from tests.training.tiny import FOLD, make_dataset
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
+from gfss.features.bank import build_bank
 from gfss.models.encoders import build_encoder
-from gfss.training.bank import build_bank
 from gfss.training.base import BaseOptions, train_base
-from gfss.training.base_files import load_base
+from gfss.training.base_checkpoints import load_base
 
 OPTIONS = BaseOptions(pyramid=4, width=8, epochs=1, batch=8, frozen_until="layer3")
 

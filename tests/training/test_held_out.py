@@ -12,15 +12,15 @@ import torch
 from tests.training.tiny import FOLD, LEVELS, SIZE, make_calibrated, make_dataset, make_model
 
 from gfss.data.catalog import Fold
-from gfss.methods.fitted import calibration_loss
+from gfss.features import sampler as source_module
+from gfss.features.bank import Bank, build_bank
+from gfss.features.sampler import BLOCK, EpisodeSource, FeatureStore, HeldOutSources
+from gfss.methods.losses import calibration_loss
 from gfss.models.base_model import BaseModel
-from gfss.training import played as played_module
-from gfss.training import source as source_module
-from gfss.training.bank import Bank, build_bank
+from gfss.training import episode_cache as played_module
+from gfss.training.episode_cache import PlayedEpisodes
 from gfss.training.episodic import train_calibrator
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.played import PlayedEpisodes
-from gfss.training.source import BLOCK, EpisodeSource, FeatureStore, HeldOutSources
 
 
 def make_sources(folder: Path) -> HeldOutSources:

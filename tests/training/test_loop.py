@@ -19,9 +19,9 @@ from tests.conftest import REPOSITORY
 from tests.training.runs import ITERATIONS
 from torch import Tensor, nn
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.training import loop
-from gfss.training.checkpoint import load_checkpoint, save_checkpoint
+from gfss.training.checkpoints import load_checkpoint, save_checkpoint
 from gfss.training.loop import Schedule, Step, finish, train
 
 

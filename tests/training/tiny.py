@@ -12,15 +12,16 @@ import torch
 from PIL import Image
 
 from gfss.data.catalog import VOID, Fold, make_fold
-from gfss.data.dataset import Dataset
+from gfss.data.datasets.base import Dataset
+from gfss.features.bank import Bank, build_bank
+from gfss.features.sampler import EpisodeSource, FeatureStore
 from gfss.methods import Context, build_method
-from gfss.methods.fitted import Calibrated, NovelFitter
+from gfss.methods.pcn import Calibrated
+from gfss.methods.score_fusion import NovelFitter
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders import build_encoder
-from gfss.models.novel import NovelOptions
+from gfss.models.novel.classifier import NovelOptions
 from gfss.models.pspnet import PyramidHead
-from gfss.training.bank import Bank, build_bank
-from gfss.training.source import EpisodeSource, FeatureStore
 
 CLASSES = ("red", "green", "blue", "yellow", "pink", "cyan", "white", "black")
 COLOURS = ((230, 30, 30), (30, 200, 30), (40, 40, 230), (230, 220, 30), (240, 110, 190), (40, 220, 220),

@@ -15,7 +15,7 @@ Example:
     @app.command("build")
     def build(root: Annotated[Path, typer.Argument(help="Folder of the data set.")]) -> None:
         \"\"\"Write the features of every image to the bank.\"\"\"
-        from gfss.training.bank import build_bank
+        from gfss.features.bank import build_bank
         ...
 """
 

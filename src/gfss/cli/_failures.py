@@ -8,7 +8,7 @@ import traceback
 
 import typer
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 
 FAILED = 2
 INTERRUPTED = 130

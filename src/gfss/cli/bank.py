@@ -40,7 +40,7 @@ def check(
     size: o.Size = 0,
 ) -> None:
     """Compare every shard of the bank with its checksum; damaged ones are dropped and made anew."""
-    from gfss.training.bank import check_bank
+    from gfss.features.bank import check_bank
 
     experiment = o.open_experiment(data, root, 0, "", encoder, encoder_weights, output_stride, size, o.RUNS)
     for split in ("train", "val"):

@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from gfss.data import open_dataset
-from gfss.data.check import Finding
-from gfss.data.check import check as check_data
-from gfss.data.coco import prepare_coco
-from gfss.data.pascal import prepare_pascal
-from gfss.data.sheet import contact_sheet
+from gfss.data.contact_sheet import contact_sheet
+from gfss.data.datasets.coco import prepare_coco
+from gfss.data.datasets.pascal import prepare_pascal
+from gfss.data.validation import Finding
+from gfss.data.validation import check as check_data
 
 SHOWN = 5  # sentences per kind of problem
 

@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 
 from gfss.cli import options as o
-from gfss.errors import GfssError, unknown
+from gfss.common.errors import GfssError, unknown
 
 app = typer.Typer()
 
@@ -44,12 +44,12 @@ def evaluate(
 
     Number of tasks if it is 0: 1,000 paired ones, or 5 support draws of the joint protocol.
     """
+    from gfss.common.distributed import is_first
+    from gfss.common.files import refuse_unwritable
     from gfss.evaluation.protocols import ProtocolName
     from gfss.evaluation.records import Record, refuse_fewer_tasks, write_records
-    from gfss.examination import evaluate_stage, record_path
-    from gfss.files import refuse_unwritable
+    from gfss.experiments.evaluator import evaluate_stage, record_path
     from gfss.methods import refuse_unknown_method
-    from gfss.training.parallel import is_first
 
     if protocol not in ("paired", "joint"):
         raise unknown("protocol", protocol, ("paired", "joint"))

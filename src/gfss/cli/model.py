@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gfss.cli import options as o
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 
 if TYPE_CHECKING:
-    from gfss.tool.report import Report
+    from gfss.app.report import Report
 
 app = typer.Typer()
 
@@ -48,8 +48,8 @@ def teach(
 
     Example: gfss teach voc20-lite0 --name forklift --images photos --masks masks -o yard-model
     """
-    from gfss.segmenter import load
-    from gfss.tool.inputs import shows_one_class
+    from gfss.app.inputs import shows_one_class
+    from gfss.app.segmenter import load
 
     target = _target(model, out, name)
     o.use_threads(threads)
@@ -82,10 +82,10 @@ def segment(
     threads: o.Threads = 0,
 ) -> None:
     """Write a mask for every image: an index PNG of its size; classes.txt names the values."""
-    from gfss.segmenter import load
-    from gfss.tool.batch import segment_files
-    from gfss.tool.inputs import find_images
-    from gfss.tool.onnx_model import OnnxModel
+    from gfss.app.batch import segment_files
+    from gfss.app.inputs import find_images
+    from gfss.app.onnx_model import OnnxModel
+    from gfss.app.segmenter import load
 
     o.use_threads(threads)
     network = OnnxModel(model) if model.endswith(".onnx") else load(model, encoder_weights=encoder_weights)
@@ -97,7 +97,7 @@ def segment(
 @app.command("classes")
 def classes(model: Model) -> None:
     """List the classes of a model with their mask values; taught ones with the images they were taught from."""
-    from gfss.tool.sources import describe_classes
+    from gfss.app.model_loading import describe_classes
 
     for line in describe_classes(model):
         typer.echo(line)
@@ -111,7 +111,7 @@ def forget(
     encoder_weights: o.Weights = None,
 ) -> None:
     """Take a taught class out of a model; it behaves as before it was taught."""
-    from gfss.segmenter import load
+    from gfss.app.segmenter import load
 
     target = _target(model, out)
     segmenter = load(model, encoder_weights=encoder_weights)
@@ -129,7 +129,7 @@ def rename(
     encoder_weights: o.Weights = None,
 ) -> None:
     """Give a taught class another name."""
-    from gfss.segmenter import load
+    from gfss.app.segmenter import load
 
     target = _target(model, out, [new])
     segmenter = load(model, encoder_weights=encoder_weights)
@@ -151,8 +151,8 @@ def report(
 
     Given records (a JSON file or a folder of results), write an HTML page about them instead.
     """
-    from gfss.evaluation.report import is_results, write_report
-    from gfss.segmenter import load
+    from gfss.app.segmenter import load
+    from gfss.reporting.report import is_results, write_report
 
     o.use_threads(threads)
     if is_results(Path(model)):
@@ -172,7 +172,7 @@ def suggest(
     threads: o.Threads = 0,
 ) -> None:
     """Rank unlabelled images by how much a label would help: value = doubt x novelty."""
-    from gfss.segmenter import load
+    from gfss.app.segmenter import load
 
     o.use_threads(threads)
     ranked = load(model, encoder_weights=encoder_weights).suggest(images)
@@ -188,7 +188,7 @@ def export(
     encoder_weights: o.Weights = None,
 ) -> None:
     """Write a model as ONNX; gfss segment takes the file like any model (needs the extra gfss\\[export])."""
-    from gfss.segmenter import load
+    from gfss.app.segmenter import load
 
     if out.suffix != ".onnx":
         raise GfssError(f"{out} does not end with .onnx; name the file so, it tells gfss segment what it is")
@@ -202,9 +202,9 @@ def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
     Args:
         new: class names that the changed model has beside those of ``model``.
     """
-    from gfss.files import refuse_unwritable
-    from gfss.tool.model_folder import is_model, lessons, refuse_foreign
-    from gfss.tool.sources import find_model, is_embedded
+    from gfss.app.model_folder import is_model, lessons, refuse_foreign
+    from gfss.app.model_loading import find_model, is_embedded
+    from gfss.common.files import refuse_unwritable
 
     source = find_model(model)
     if out is None:
@@ -226,7 +226,7 @@ def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
 
 def _show(report: Report, guard: float, page: Path | None) -> None:
     """Print a report, and write its page if wanted."""
-    from gfss.tool.report_page import text_report
+    from gfss.app.report_page import text_report
 
     typer.echo(text_report(report, guard))
     if page:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from gfss.experiment import Experiment
+    from gfss.experiments.experiment import Experiment
 
 RecipeName = Annotated[str, typer.Argument(help="A recipe file, or its name below recipes, as frozen/pascal-lite0.")]
 Changes = Annotated[
@@ -49,8 +49,8 @@ def open_experiment(
     device: str = "cpu",
 ) -> Experiment:
     """The experiment that a command line describes."""
-    from gfss.devices import find_device
-    from gfss.experiment import Experiment
+    from gfss.common.devices import find_device
+    from gfss.experiments.experiment import Experiment
 
     names = tuple(name.strip() for name in novel.split(",") if name.strip())
     return Experiment(

@@ -26,11 +26,11 @@ def quickstart(
     A few minutes on two cores; later runs reuse what is there.
     """
     o.use_threads(threads)
-    from gfss.evaluation.formats import as_rich
+    from gfss.common.progress import console
     from gfss.evaluation.records import read_records
-    from gfss.evaluation.tables import grouped_tables
-    from gfss.progress import console
-    from gfss.quickstart import quickstart as run
+    from gfss.reporting.formats import as_rich
+    from gfss.reporting.quickstart import quickstart as run
+    from gfss.reporting.tables import grouped_tables
 
     report = run(out, fold, tasks)
     for table in grouped_tables(read_records([out / "records"])):

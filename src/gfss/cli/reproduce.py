@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from gfss.cli import options as o
-from gfss.errors import GfssError, unknown
+from gfss.common.errors import GfssError, unknown
 
 if TYPE_CHECKING:
     from gfss.evaluation.records import MetricName, Record
-    from gfss.evaluation.tables import Table
-    from gfss.plan import Plan
+    from gfss.experiments.plan import Plan
+    from gfss.reporting.tables import Table
 
 app = typer.Typer()
 FIGURE_FOLDER = Path("figures")
@@ -50,8 +50,8 @@ def reproduce(
 
     Cells without a record say "not run"; --run does what is missing first. Figures need the data and trained models.
     """
-    from gfss import reproduce as paper
-    from gfss.paper_tables import FIGURES, target
+    from gfss.reporting import reproduce as paper
+    from gfss.reporting.paper_tables import FIGURES, target
 
     o.use_threads(threads)
     places = results or [Path("results")]
@@ -67,8 +67,8 @@ def reproduce(
         raise GfssError(f"no recipe of {name} is about encoder {encoder}; give one with --recipe")
     plan = _plan(name, recipe, change or [], encoder, protocol if run else "", places[0], root, encoder_weights, runs)
     if run:
-        from gfss.progress import console
-        from gfss.runner import run_plan
+        from gfss.common.progress import console
+        from gfss.experiments.runner import run_plan
 
         run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
     if name in FIGURES:
@@ -107,16 +107,16 @@ def _plan(
     Args:
         protocol: which will be run; all of the recipe if empty.
     """
-    from gfss.paper_tables import FIGURES, TABLES
-    from gfss.plan import Plan
-    from gfss.recipe_files import find_recipe, read_recipe
-    from gfss.recipe_options import about_methods
+    from gfss.experiments.plan import Plan
+    from gfss.experiments.recipe_files import find_recipe, read_recipe
+    from gfss.experiments.recipe_options import about_methods
+    from gfss.reporting.paper_tables import FIGURES, TABLES
 
     table = "table3" if name in FIGURES else name
     file = find_recipe(recipe or recipe_for(table, encoder) or TABLES[table].recipes[0])
     whole = read_recipe(file, changes)
     if name in FIGURES:
-        from gfss.evaluation.figures import METHODS_OF
+        from gfss.reporting.figures import METHODS_OF
 
         names = METHODS_OF[name]
     else:
@@ -144,8 +144,8 @@ def _records(places: list[Path]) -> list[Record]:
 
 
 def _figure(name: str, plan: Plan, out: Path, examples: int) -> Path:
-    from gfss.evaluation.figures import make_figure
-    from gfss.requirements import missing
+    from gfss.experiments.requirements import missing
+    from gfss.reporting.figures import make_figure
 
     if sentence := missing(plan.recipe.data, plan.recipe.encoder, plan.root, plan.weights):
         raise GfssError(f"{name} cannot be made: {sentence}")
@@ -161,7 +161,7 @@ def _figure(name: str, plan: Plan, out: Path, examples: int) -> Path:
 
 def _print(tables: list[Table], style: Format) -> None:
     from gfss.cli.tables import print_tables
-    from gfss.evaluation.formats import as_latex, as_markdown
+    from gfss.reporting.formats import as_latex, as_markdown
 
     if style is Format.TEXT:
         print_tables(tables)
@@ -177,9 +177,9 @@ def _say_what_is_missing(
     Args:
         given: further options of the command.
     """
-    from gfss.paper_tables import TABLES
-    from gfss.recipe_files import find_recipe, read_recipe
-    from gfss.requirements import missing
+    from gfss.experiments.recipe_files import find_recipe, read_recipe
+    from gfss.experiments.requirements import missing
+    from gfss.reporting.paper_tables import TABLES
 
     if not methods:
         return
@@ -205,8 +205,8 @@ def _say_what_is_missing(
 
 def recipe_for(name: str, encoder: str) -> str | None:
     """The recipe that makes a table with an encoder, the CPU-scale one first; None where there is none."""
-    from gfss.paper_tables import target
-    from gfss.recipe_files import find_recipe, read_recipe
+    from gfss.experiments.recipe_files import find_recipe, read_recipe
+    from gfss.reporting.paper_tables import target
 
     files = {recipe: find_recipe(recipe) for recipe in target(name).recipes}
     return next((recipe for recipe, file in files.items() if read_recipe(file).encoder == encoder), None)

@@ -12,7 +12,7 @@ from gfss.cli import options as o
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gfss.plan import Plan
+    from gfss.experiments.plan import Plan
 
 app = typer.Typer()
 
@@ -38,12 +38,12 @@ def run(
     evaluation by its record. The same command after an interruption continues
     where it stopped. Estimates of the plan are rough: minutes or days.
     """
-    from gfss.devices import find_device
-    from gfss.plan import Plan
-    from gfss.progress import console
-    from gfss.recipe_files import find_recipe, read_recipe
-    from gfss.requirements import missing
-    from gfss.runner import run_plan
+    from gfss.common.devices import find_device
+    from gfss.common.progress import console
+    from gfss.experiments.plan import Plan
+    from gfss.experiments.recipe_files import find_recipe, read_recipe
+    from gfss.experiments.requirements import missing
+    from gfss.experiments.runner import run_plan
 
     o.use_threads(threads)
     chosen = read_recipe(find_recipe(recipe), change or [])
@@ -58,7 +58,7 @@ def run(
     done = run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
     typer.echo(f"{done} step(s) done, records in {out}" if done else f"nothing left to do, records in {out}")
     if report:
-        from gfss.evaluation.report import write_report
+        from gfss.reporting.report import write_report
 
         page = out / f"{Path(recipe).stem}.html"
         experiment = chosen.experiment(chosen.folds[0], runs, root, encoder_weights)

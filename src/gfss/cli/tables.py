@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from gfss.evaluation.tables import Table
+    from gfss.reporting.tables import Table
 
 RESULTS = Path("results")
 NATURAL_WIDTH = 1000  # wide enough for every table
@@ -52,9 +52,9 @@ def tables(
     the average over folds, and the paper's figures below, where it has
     comparable ones (mIoU and H of single folds follow from its base and novel).
     """
-    from gfss.evaluation.formats import as_latex, as_markdown
     from gfss.evaluation.records import read_records
-    from gfss.evaluation.tables import csv_table, grouped_tables
+    from gfss.reporting.formats import as_latex, as_markdown
+    from gfss.reporting.tables import csv_table, grouped_tables
 
     found = read_records(records or [RESULTS])
     match style:
@@ -72,7 +72,7 @@ def print_tables(tables: Sequence[Table]) -> None:
     """Print tables for people, no figure cut; where the terminal is too narrow, without the columns of single folds."""
     from rich.console import Console
 
-    from gfss.evaluation.formats import as_rich, natural_width, without_folds
+    from gfss.reporting.formats import as_rich, natural_width, without_folds
 
     console = Console()
     console.width = max(console.width, LEAST_WIDTH) if sys.stdout.isatty() else NATURAL_WIDTH

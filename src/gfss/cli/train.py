@@ -39,8 +39,8 @@ def base(
 ) -> None:
     """Stage 1: train pyramid head and base classifier, then print the base mIoU on the val images."""
     from gfss.evaluation.records import write_record
-    from gfss.examination import base_record, record_path
-    from gfss.stages import train_base_stage
+    from gfss.experiments.evaluator import base_record, record_path
+    from gfss.experiments.stages import train_base_stage
 
     o.use_threads(threads)
     experiment = o.open_experiment(
@@ -78,7 +78,7 @@ def method(
 ) -> None:
     """Stage 2: train a method on episodes whose novel classes are played by base classes."""
     from gfss.data.episodes import shots_in_words
-    from gfss.stages import train_method_stage
+    from gfss.experiments.stages import train_method_stage
 
     o.use_threads(threads)
     experiment = o.open_experiment(

@@ -37,13 +37,13 @@ def tune(
     under `calibrators`, `per_method` or `diams`.
     """
     from gfss.cli.tables import print_tables
-    from gfss.devices import find_device
+    from gfss.common.devices import find_device
+    from gfss.common.progress import console
     from gfss.evaluation.records import refuse_fewer_tasks, write_record
-    from gfss.evaluation.tables import grouped_tables
-    from gfss.plan import Plan
-    from gfss.progress import console
-    from gfss.recipe_files import find_recipe, read_recipe
-    from gfss.tuning import comparisons
+    from gfss.experiments.plan import Plan
+    from gfss.experiments.recipe_files import find_recipe, read_recipe
+    from gfss.experiments.tuning import comparisons
+    from gfss.reporting.tables import grouped_tables
 
     o.use_threads(threads)
     chosen = read_recipe(find_recipe(recipe), change or [])

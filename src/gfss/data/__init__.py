@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gfss.common.errors import GfssError, unknown
 from gfss.data.catalog import Fold, make_fold
-from gfss.data.coco import read_coco
-from gfss.data.dataset import Dataset
-from gfss.data.folder import read_folder
-from gfss.data.own import read_own
-from gfss.data.pascal import read_pascal
-from gfss.errors import GfssError, unknown
+from gfss.data.datasets.base import Dataset
+from gfss.data.datasets.coco import read_coco
+from gfss.data.datasets.custom import read_own
+from gfss.data.datasets.folder import read_folder
+from gfss.data.datasets.pascal import read_pascal
 
 NAMES = ("scenes", "pascal", "coco")
 SPLITS = ("train", "val")
@@ -31,7 +31,7 @@ def open_dataset(data: str, root: Path | None = None, split: str = "val") -> Dat
     if data == "coco":
         return read_coco(root, split)
     if data == "scenes":
-        from gfss.data.scenes import make_scenes  # generates images on first use
+        from gfss.data.datasets.scenes import make_scenes  # generates images on first use
 
         return read_folder(make_scenes(root), split, "scenes")
     return read_own(own_path(data, root), split)

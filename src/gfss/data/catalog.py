@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gfss.errors import GfssError, unknown
+from gfss.common.errors import GfssError, unknown
 
 BACKGROUND = 0
 BACKGROUND_NAMES = ("background", "_background_")  # what label programs call it
@@ -35,6 +35,8 @@ COCO_CLASSES = (
     "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "book", "clock", "vase",
     "scissors", "teddy bear", "hair drier", "toothbrush",
 )  # fmt: skip
+
+CLASSES_PER_FOLD = {"pascal": (15, 5), "coco": (60, 20)}  # base and novel classes of a fold
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, Fold
-from gfss.data.dataset import Dataset
-from gfss.errors import GfssError
+from gfss.data.datasets.base import Dataset
 
 LEAST_REST = 0.01  # share of a support image that must be something else than its class
 

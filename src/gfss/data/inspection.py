@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from gfss.data.dataset import Dataset, pixel_counts, refuse_other_size, refuse_unknown_values
+from gfss.common.errors import GfssError
+from gfss.common.progress import track
+from gfss.data.datasets.base import Dataset, pixel_counts, refuse_other_size, refuse_unknown_values
+from gfss.data.images import image_size, read_image
 from gfss.data.labels import Labels
 from gfss.data.labels.png import INDEX
-from gfss.data.pictures import image_size, read_image
-from gfss.errors import GfssError
-from gfss.progress import track
 
 T = TypeVar("T")
 

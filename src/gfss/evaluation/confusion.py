@@ -9,9 +9,9 @@ from torch import Tensor
 
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
+from gfss.features.sampler import EpisodeSource
 from gfss.methods.base import Method
-from gfss.models.maps import class_map
-from gfss.training.source import EpisodeSource
+from gfss.models.ops.upsample import class_map
 
 GROUPS = ("background", "known", "new")
 

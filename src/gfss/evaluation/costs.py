@@ -7,8 +7,8 @@ import io
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from gfss.errors import GfssError
-from gfss.files import write_atomically
+from gfss.common.errors import GfssError
+from gfss.common.files import write_atomically
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,19 @@ from typing import Literal
 
 import torch
 
+from gfss.common.errors import GfssError, unknown
+from gfss.common.progress import Bar
+from gfss.common.threads import Copies, side_by_side
 from gfss.data.catalog import Fold
 from gfss.data.episodes import Task, joint_task, task
-from gfss.errors import GfssError, unknown
-from gfss.evaluation.kept import Kept
 from gfss.evaluation.metrics import METRICS, image_counts
+from gfss.evaluation.partial_results import Kept
 from gfss.evaluation.results import Outcome, Result
-from gfss.methods.base import Method, Query
+from gfss.features.sampler import EpisodeSource
+from gfss.features.support import Query
+from gfss.methods.base import Method
 from gfss.methods.trivial import Oracle
-from gfss.models.maps import class_map
-from gfss.progress import Bar
-from gfss.threads import Copies, side_by_side
-from gfss.training.source import EpisodeSource
+from gfss.models.ops.upsample import class_map
 
 ProtocolName = Literal["paired", "joint"]
 CHUNK = 8  # queries that are scored at once; with more, memory is the bottleneck

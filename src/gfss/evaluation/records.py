@@ -23,9 +23,9 @@ from pydantic import (
 )
 
 import gfss
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
+from gfss.common.files import read_json, write_atomically
 from gfss.evaluation.summary import Figures
-from gfss.files import read_json, write_atomically
 
 MetricName = Literal["per-image", "accumulated"]
 

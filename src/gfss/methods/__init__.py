@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gfss.errors import unknown
+from gfss.common.errors import unknown
 from gfss.methods import denet, diam_options, pfenet
 from gfss.methods.acastle import Acastle
 from gfss.methods.base import Method
@@ -14,16 +14,17 @@ from gfss.methods.capl import Capl
 from gfss.methods.denet import Denet, DenetOptions
 from gfss.methods.diam import Diam
 from gfss.methods.diam_options import DiamOptions
-from gfss.methods.fitted import Calibrated, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
+from gfss.methods.pcn import Calibrated
 from gfss.methods.pfenet import Pfenet, PfenetOptions
 from gfss.methods.pfenet_per_class import PfenetPerClass
 from gfss.methods.probe import LinearProbe
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
+from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.methods.trivial import Background, BaseOnly, Oracle
 from gfss.models.base_model import BaseModel
-from gfss.models.calibrator import Calibrator
-from gfss.models.calibrator_options import PRESETS
-from gfss.models.rules import RULES
+from gfss.models.calibrators.calibrator import Calibrator
+from gfss.models.calibrators.options import PRESETS
+from gfss.models.calibrators.rules import RULES
 
 
 @dataclass

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfss.errors import GfssError
-from gfss.methods.base import Method, Support
+from gfss.common.errors import GfssError
+from gfss.features.support import Support
+from gfss.methods.base import Method
 from gfss.methods.probe import LinearClassifier, LogisticOptions, fit_logistic, position_labels, position_samples
-from gfss.models.novel import NovelOptions, novel_maps
+from gfss.models.novel.classifier import NovelOptions, novel_maps
 from gfss.models.pspnet import Features
 
 

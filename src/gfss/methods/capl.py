@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.methods.base import Episode, Support
-from gfss.methods.fitted import calibration_loss
+from gfss.features.support import Episode, Support
 from gfss.methods.learned import Learned, images_of, trainable
+from gfss.methods.losses import calibration_loss
 from gfss.models.fusion import mask_shares
 from gfss.models.pspnet import Features, PyramidHead
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.methods.base import Support
+from gfss.features.support import Support
 from gfss.methods.learned import Learned, images_of, level_channels
 from gfss.models.fusion import mask_shares
 from gfss.models.pspnet import Features, PyramidHead

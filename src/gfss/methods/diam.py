@@ -10,12 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
-from gfss.methods.base import Method, Support
+from gfss.features.support import Support
+from gfss.methods.base import Method
 from gfss.methods.diam_descent import adapt, supports_in_blocks, with_ones
 from gfss.methods.diam_options import DiamOptions
 from gfss.methods.probe import position_labels, position_samples
 from gfss.methods.prototypes import novel_prototypes
-from gfss.models.novel import support_labels
+from gfss.models.novel.classifier import support_labels
 from gfss.models.pspnet import Features
 
 BATCH = 8  # query images that are adapted at once

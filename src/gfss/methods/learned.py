@@ -9,9 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from gfss.errors import unknown
-from gfss.methods.base import Episode, Method, Query, Support
-from gfss.methods.fitted import calibration_loss
+from gfss.common.errors import unknown
+from gfss.features.support import Episode, Query, Support
+from gfss.methods.base import Method
+from gfss.methods.losses import calibration_loss
 from gfss.models.pspnet import Features
 
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.errors import GfssError
-from gfss.methods.base import Episode, Support
-from gfss.methods.fitted import calibration_loss
+from gfss.common.errors import GfssError
+from gfss.features.support import Episode, Support
 from gfss.methods.learned import Learned, images_of, level_channels, trainable
+from gfss.methods.losses import calibration_loss
 from gfss.models.fusion import mask_shares
-from gfss.models.maps import upsample
-from gfss.models.novel import support_labels
+from gfss.models.novel.classifier import support_labels
+from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import Features, PyramidHead
 
 AREA_FLOOR = 5e-4  # added to a mask's area

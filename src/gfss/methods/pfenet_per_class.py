@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.methods.base import Episode, Support
+from gfss.features.support import Episode, Support
 from gfss.methods.learned import level_channels
 from gfss.methods.pfenet import Guide, Pfenet, PfenetOptions
 from gfss.models.fusion import mask_shares

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.errors import GfssError
-from gfss.methods.base import Method, Support
+from gfss.features.support import Support
+from gfss.methods.base import Method
 from gfss.models.fusion import mask_shares, normalised_score_fusion
-from gfss.models.novel import NovelOptions, class_weights, novel_maps, support_labels
+from gfss.models.novel.classifier import NovelOptions, class_weights, novel_maps, support_labels
 from gfss.models.pspnet import Features
 
 

@@ -7,10 +7,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
-from gfss.methods.base import Method, Support
+from gfss.features.support import Support
+from gfss.methods.base import Method
 from gfss.methods.probe import position_labels, position_samples
 from gfss.models.fusion import mask_shares, masked_average, normalised_parameter_fusion
-from gfss.models.novel import class_weights, support_labels
+from gfss.models.novel.classifier import class_weights, support_labels
 from gfss.models.pspnet import Features
 
 STEPS, RATE = 50, 0.1  # of the fitted rows; the paper's for its classifier of two layers

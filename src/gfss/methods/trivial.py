@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.methods.base import Method, Support
+from gfss.features.support import Support
+from gfss.methods.base import Method
 from gfss.models.pspnet import Features
 
 

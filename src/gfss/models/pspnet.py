@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.errors import GfssError, unknown
+from gfss.common.errors import GfssError, unknown
 from gfss.models.encoders.base import select_levels
-from gfss.models.maps import upsample
+from gfss.models.ops.upsample import upsample
 
 BINS = (1, 2, 3, 6)
 AREAS = tuple(bins * bins for bins in BINS)

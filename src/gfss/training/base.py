@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,22 +13,20 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gfss.common.distributed import Workers
+from gfss.common.distributed_layers import share_dropout
+from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID, Fold
-from gfss.data.dataset import Dataset
+from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
-from gfss.errors import GfssError
-from gfss.evaluation.metrics import accumulated_iou, image_counts
+from gfss.features.bank import Bank
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders.base import Encoder
-from gfss.models.maps import class_map, upsample
+from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import PyramidHead
-from gfss.progress import track
-from gfss.training.bank import Bank
-from gfss.training.base_files import save_base
+from gfss.training.base_checkpoints import save_base
 from gfss.training.batches import augmentations, batch_images, reader, training_images
 from gfss.training.loop import Schedule, Step, finish, train
-from gfss.training.parallel import Workers
-from gfss.training.shared import share_dropout
 
 STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features
 
@@ -230,23 +227,3 @@ def train_base(
         save_base(folder, model)
         finish(folder)
     return model
-
-
-def base_miou(model: BaseModel, bank: Bank, dataset: Dataset, fold: Fold) -> dict[str, float | None]:
-    """Accumulated IoU of the base classifier over a split: per class in percent, and ``base`` (no background).
-
-    None for a class that was neither there nor predicted; it is not part of ``base``.
-    """
-    table = fold.label_table()
-    classes = len(fold.base) + 1
-    counts = torch.zeros(classes, 3, dtype=torch.int64)
-    size = (bank.size, bank.size)
-    for start in track(range(0, bank.count, 16), f"base classes of {dataset.name}", total=-(-bank.count // 16)):
-        chosen = range(start, min(start + 16, bank.count))
-        with torch.no_grad():
-            predicted = class_map(model.head(bank.features(chosen, model.encoder.device)).base, size)
-        counts += image_counts(predicted.cpu(), bank.labels(chosen, table), classes).sum(dim=0)
-    iou = [None if math.isnan(value) else 100 * value for value in accumulated_iou(counts).tolist()]
-    known = [value for value in iou[1:] if value is not None]
-    names = ["background", *model.card.classes]
-    return {"base": float(np.mean(known)) if known else None, **dict(zip(names, iou, strict=True))}

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gfss.common.errors import GfssError
 from gfss.data.catalog import Fold
-from gfss.data.dataset import Dataset
-from gfss.errors import GfssError
+from gfss.data.datasets.base import Dataset
 
 if TYPE_CHECKING:
     from gfss.training.base import BaseOptions

@@ -1,7 +1,7 @@
 """Stage 2: train a calibrator, or any method, on episodes with fake novel classes.
 
-A calibrator is trained on episodes that are played once (:mod:`gfss.training.played`), or the paper's way, on fresh
-episodes in every iteration (``episodes=None``), like any other method.
+A calibrator is trained on episodes that are played once (:mod:`gfss.training.episode_cache`), or the paper's way, on
+fresh episodes in every iteration (``episodes=None``), like any other method.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gfss.errors import GfssError
+from gfss.common.distributed import Workers
+from gfss.common.errors import GfssError
 from gfss.methods.base import Method
-from gfss.methods.fitted import Calibrated
+from gfss.methods.pcn import Calibrated
+from gfss.training.episode_cache import PlayedEpisodes, Source, drawn_pairs, played_loss
 from gfss.training.episodic_options import EpisodicOptions
 from gfss.training.loop import Step, mixed_seed, train
-from gfss.training.parallel import Workers
-from gfss.training.played import PlayedEpisodes, Source, drawn_pairs, played_loss
 
 SEVERAL_WAYS = 5  # classes of an episode with several
 

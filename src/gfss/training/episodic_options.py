@@ -28,7 +28,7 @@ class EpisodicOptions:
         weight_decay: weight decay.
         label_stride: the loss is taken at every so many pixels.
         novel_weight: pixels of the fake novel class count so many times in a calibrator's loss on kept episodes.
-        overlap: weight of the missed overlap (see :func:`gfss.methods.fitted.missed_overlap`) in that loss.
+        overlap: weight of the missed overlap (see :func:`gfss.methods.losses.missed_overlap`) in that loss.
         seed: of episodes and batches.
         mixed: a calibrator for several shots sees episodes of one shot as often as those of several; kept episodes of
             one shot are as many as ``episodes``, those of several shots, which cost more, a third of that.
@@ -37,7 +37,7 @@ class EpisodicOptions:
         several: so many further episodes of one shot and five ways (or as many as there can be) are kept, and used in
             every third iteration.
         held_out: train on episodes of so many base models, each without a part of the base classes
-            (see :class:`gfss.training.source.HeldOutSources`); 0 uses the base model itself, as the paper does.
+            (see :class:`gfss.features.sampler.HeldOutSources`); 0 uses the base model itself, as the paper does.
     """
 
     shots: PositiveInt = 1

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from gfss.errors import GfssError, unknown
-from gfss.progress import Bar
-from gfss.training.checkpoint import (
+from gfss.common.distributed import Workers
+from gfss.common.distributed_layers import share_batch_norm
+from gfss.common.errors import GfssError, unknown
+from gfss.common.progress import Bar
+from gfss.training.checkpoints import (
     has_checkpoint,
     load_checkpoint,
     optimiser_tensors,
     restore_optimiser,
     save_checkpoint,
 )
-from gfss.training.parallel import Workers
-from gfss.training.shared import share_batch_norm
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

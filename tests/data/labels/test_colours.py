@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 from tests.data.make import boxes, photo, png
 
+from gfss.common.errors import GfssError
 from gfss.data.labels import read_labels
 from gfss.data.labels.colours import read_labelmap
-from gfss.errors import GfssError
 
 LABELMAP = "# label:color_rgb:parts:actions\nbackground:0,0,0::\ncat:250,50,83::\ndog:36,179,83::\nignored:9,9,9::\n"
 COLOURS = np.zeros((256, 3), np.uint8)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from tests.data.make import box_polygon, coco_json, photo, write
 
+from gfss.common.errors import GfssError
 from gfss.data.labels import read_labels
 from gfss.data.labels.instances import Picture, _lengths, draw_instances
-from gfss.errors import GfssError
 
 pytest.importorskip("pycocotools", reason="needs the extra gfss[coco]")
 

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 from tests.data.make import labelme, photo, write
 
+from gfss.common.errors import GfssError
 from gfss.data.labels import read_labels
-from gfss.errors import GfssError
 
 BOX = [[8, 8], [15, 8], [15, 15], [8, 15]]
 

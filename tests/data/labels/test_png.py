@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 from tests.data.make import SIZE, boxes, photo, plain, png
 
+from gfss.common.errors import GfssError
+from gfss.data.images import ORIENTATION, read_mask
 from gfss.data.labels import read_labels
 from gfss.data.labels.png import read_grey
-from gfss.data.pictures import ORIENTATION, read_mask
-from gfss.errors import GfssError
 
 
 def test_index_masks_with_names(tmp_path: Path) -> None:

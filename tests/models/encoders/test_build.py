@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.resnet import ResNet
 

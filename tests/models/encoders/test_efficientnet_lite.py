@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.efficientnet_lite import EfficientNetLite, package_file
 

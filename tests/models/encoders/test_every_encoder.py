@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.models.encoders import NAMES, build_encoder
 from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import fast_form, fused, traced

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.fuse import fused
 

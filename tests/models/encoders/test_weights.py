@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.weights import read_weights
 

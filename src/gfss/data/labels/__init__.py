@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gfss.data.folder import IMAGE_SUFFIXES, pictures_in
+from gfss.common.errors import GfssError
+from gfss.common.files import cache_folder, read_json
+from gfss.data.datasets.folder import IMAGE_SUFFIXES, pictures_in
 from gfss.data.labels.base import Labels
 from gfss.data.labels.colours import read_colour_masks
 from gfss.data.labels.instances import read_coco_json
 from gfss.data.labels.labelme import read_labelme
 from gfss.data.labels.png import read_binary_masks, read_class_folders, read_index_masks
-from gfss.errors import GfssError
-from gfss.files import cache_folder, read_json
 
 __all__ = ["Labels", "read_labels"]
 

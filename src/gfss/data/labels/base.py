@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from gfss.common.errors import GfssError, unknown
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.dataset import pixel_counts, refuse_other_size, refuse_unknown_values
-from gfss.data.pictures import image_size
-from gfss.errors import GfssError, unknown
+from gfss.data.datasets.base import pixel_counts, refuse_other_size, refuse_unknown_values
+from gfss.data.images import image_size
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
-from gfss.data.folder import pictures_in, read_lines, unique_names
+from gfss.data.datasets.folder import pictures_in, read_lines, unique_names
+from gfss.data.images import open_picture, read_colours
 from gfss.data.labels.base import Labels, match
-from gfss.data.pictures import open_picture, read_colours
-from gfss.errors import GfssError
 
 VOID_NAMES = ("void", "ignore", "ignored", "__ignore__")
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gfss.common.errors import GfssError
+from gfss.common.files import read_json
 from gfss.data.catalog import VOID
-from gfss.data.folder import unique_names
+from gfss.data.datasets.folder import unique_names
+from gfss.data.images import MAX_PIXELS, image_size
 from gfss.data.labels.base import Labels
-from gfss.data.pictures import MAX_PIXELS, image_size
-from gfss.errors import GfssError
-from gfss.files import read_json
 
 
 class Instance(NamedTuple):

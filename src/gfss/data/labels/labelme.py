@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from gfss.common.errors import GfssError
+from gfss.common.files import read_json
+from gfss.common.progress import note
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
-from gfss.data.folder import read_lines, unique_names
+from gfss.data.datasets.folder import read_lines, unique_names
+from gfss.data.images import UNREADABLE, image_size
 from gfss.data.labels.base import Labels, match
 from gfss.data.labels.colours import VOID_NAMES
-from gfss.data.pictures import UNREADABLE, image_size
-from gfss.errors import GfssError
-from gfss.files import read_json
-from gfss.progress import note
 
 SLACK = 2.0  # pixels that a point may lie outside the picture: a hand at the edge, not a picture of another size
 POLYGONS = ("polygon", "rotation", "oriented_rectangle")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.dataset import pixel_counts
-from gfss.data.folder import pictures_in, read_class_names, unique_names
+from gfss.data.datasets.base import pixel_counts
+from gfss.data.datasets.folder import pictures_in, read_class_names, unique_names
+from gfss.data.images import open_picture, read_colours, read_mask
 from gfss.data.labels.base import Labels, match, on_top
-from gfss.data.pictures import open_picture, read_colours, read_mask
-from gfss.errors import GfssError
 
 INDEX, BINARY = "index masks", "binary masks"
 GREY = 64  # beside 255, a value from here on may be the uncertain rim of a trimap

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gfss.errors import GfssError, unknown
+from gfss.common.errors import GfssError, unknown
 from gfss.models.encoders.base import Encoder, load_strictly
 from gfss.models.encoders.efficientnet_lite import DEPTH, EfficientNetLite
 from gfss.models.encoders.huggingface import HuggingFaceEncoder

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.errors import GfssError, unknown
+from gfss.common.errors import GfssError, unknown
 from gfss.models.encoders.base import Encoder, load_strictly
 
 # (repeats, kernel, stride, expansion, output channels) of the seven stages of Lite0

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.models.encoders.base import IMAGENET_MEAN, IMAGENET_STD, Encoder
 
 LEVELS = ("layer2", "layer3", "layer4")

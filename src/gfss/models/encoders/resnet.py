@@ -7,7 +7,7 @@ import hashlib
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.errors import GfssError, unknown
+from gfss.common.errors import GfssError, unknown
 from gfss.models.encoders.base import Encoder
 
 BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 from gfss.models.encoders.base import Encoder
-from gfss.models.maps import upsample
+from gfss.models.ops.upsample import upsample
 
 # level -> (channels, stride of the first block, dilation of each block)
 STAGES = {"layer2": (32, 1, (1,)), "layer3": (64, 2, (1, 1)), "layer4": (96, 1, (2, 2))}

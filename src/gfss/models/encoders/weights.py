@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from gfss.errors import GfssError
+from gfss.common.errors import GfssError
 
 WRAPPERS = ("state_dict", "model")  # entries under which training scripts keep the weights
 PREFIX = "module."  # left by multi-process training

@@ -1,0 +1,94 @@
+"""Segmenting many pictures into a folder of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from gfss.app.inputs import Picture, output_names
+from gfss.app.result import Result
+from gfss.common.errors import GfssError
+from gfss.common.files import DISK_FULL, write_atomically
+from gfss.common.progress import note, track
+
+CLASSES = "classes.txt"
+ENDINGS = (".png", "_overlay.jpg", "_scores.npz")  # of what is written for a picture
+
+
+class Segments(Protocol):
+    """What gives a mask for a picture: a model or an ONNX file."""
+
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+
+    def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result: ...
+
+
+def segment_files(
+    model: Segments,
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    novel_bias: float = 0.0,
+    tile: bool = False,
+    overlay: bool = True,
+    scores: bool = False,
+) -> Iterator[str]:
+    """Write ``NAME.png`` for every picture and ``classes.txt``; a line about each.
+
+    A picture that cannot be read does not stop the others; an error at the end says how many there were.
+    """
+    names = tuple(model.classes[1:])
+    refuse_mixture(paths, out, names)
+    stems = output_names(paths)
+    with write_atomically(out / CLASSES) as file:
+        file.write(("\n".join(names) + "\n").encode())
+    failed: list[GfssError] = []
+    for path, stem in track(zip(paths, stems, strict=True), "segmenting", total=len(paths)):
+        try:
+            result = model.segment(path, novel_bias=novel_bias, tile=tile)
+            written = result.save(out / f"{stem}.png", overlay=overlay, scores=scores)
+        except GfssError as error:
+            if DISK_FULL in str(error):
+                raise
+            failed.append(error)
+            continue
+        found = ", ".join(f"{name} {share:.1%}" for name, share in result.found.items()) or "only background"
+        yield f"{written[0]}: {found}"
+    if failed and len(paths) > 1:
+        for error in failed[1:]:
+            note(str(error))
+        raise GfssError(
+            f"{len(failed)} of {len(paths)} pictures were left out, the others are done; first: {failed[0]}"
+        )
+    if failed:
+        raise failed[0]
+
+
+def refuse_mixture(paths: Sequence[Path], out: Path, names: Sequence[str]) -> None:
+    """Raise if masks would lie among the pictures, where they overwrite them or are taken for some the next time.
+
+    The same if masks of other classes lie there, or files of the names to be written that gfss did not write. More
+    classes than there were, or fewer, are fine: values stay.
+    """
+    place = out.resolve()
+    among = next((path for path in paths if place in (path.resolve().parent, path.parent.resolve())), None)
+    if among is not None:
+        raise GfssError(f"the masks would lie among the pictures in {among.parent}; name another folder with -o")
+    try:
+        there = (out / CLASSES).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        written = (out / f"{stem}{ending}" for stem in output_names(paths) for ending in ENDINGS)
+        if own := next((path for path in written if path.exists()), None):
+            raise GfssError(
+                f"{own} is there already, and no {CLASSES} beside it says that gfss wrote it; name another folder "
+                "with -o"
+            ) from None
+        return
+    for old, new in zip(there, names, strict=False):
+        if old != new:
+            raise GfssError(
+                f"{out / CLASSES} names other classes than the model ('{old}' where it has '{new}'), so one value "
+                "would mean two classes; name another folder with -o"
+            )

@@ -1,0 +1,211 @@
+"""Images and masks as users have them: paths, folders, label files, arrays, PIL pictures."""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from gfss.common.errors import GfssError
+from gfss.common.progress import note
+from gfss.data.catalog import VOID
+from gfss.data.datasets.base import pixel_counts
+from gfss.data.datasets.folder import IMAGE_SUFFIXES
+from gfss.data.images import read_image
+from gfss.data.labels import Labels, read_labels
+from gfss.data.labels.png import BINARY, class_value, read_grey
+
+Picture: TypeAlias = str | Path | np.ndarray | Image.Image
+LABELME = "labelme"  # as a source of masks: the JSON files beside the images
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """An image (height, width, 3) uint8 and its mask (height, width) uint8: 1 the class, 0 the rest, 255 void."""
+
+    id: str
+    image: np.ndarray
+    mask: np.ndarray
+
+
+def as_image(source: Picture, name: str = "the image") -> np.ndarray:
+    """Any picture as (height, width, 3) uint8; files are read by :func:`gfss.data.images.read_image`.
+
+    Args:
+        source: a path, a PIL picture, or an array (height, width[, 1, 3 or 4]) of bytes, 16-bit values or [0, 1].
+        name: what to call it in an error.
+    """
+    if isinstance(source, str | Path):
+        return read_image(source)
+    if isinstance(source, Image.Image):
+        turned = ImageOps.exif_transpose(source)
+        plain = turned.mode in ("L", "RGB", "RGBA", "F") or turned.mode.startswith("I")
+        source = np.asarray(turned if plain else turned.convert("RGBA"))
+    values = np.asarray(source)
+    if values.ndim == 2:
+        values = values[..., None]
+    if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or 0 in values.shape:
+        raise GfssError(
+            f"{name} has shape {np.shape(source)}; expected (height, width), (height, width, 3) or (..., 4)"
+        )
+    values = _as_bytes(values, name)
+    if values.shape[2] == 4:
+        opacity = values[..., 3:] / 255
+        values = np.round(values[..., :3] * opacity + 255 * (1 - opacity)).astype(np.uint8)
+    return np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values
+
+
+def image_id(source: Picture, number: int) -> str:
+    """A name for a picture: its file's, else its number."""
+    return readable_name(Path(source)) if isinstance(source, str | Path) else f"image {number}"
+
+
+def readable_name(path: Path) -> str:
+    """A file's name; bytes in it that are no text become question marks, so that it can be written down."""
+    return path.name.encode("utf-8", "replace").decode()
+
+
+def find_images(sources: Iterable[str | Path]) -> list[Path]:
+    """Picture files of paths, folders and glob patterns, each once, in the order given."""
+    found: dict[Path, None] = {}
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            inside = [p for p in sorted(path.iterdir()) if p.suffix.lower() in IMAGE_SUFFIXES and p.name[0] != "."]
+        elif path.exists():
+            inside = [path]
+        else:
+            inside = [Path(name) for name in sorted(glob.glob(str(source)))]
+        if not inside:
+            raise GfssError(
+                f"{source} leads to no picture; give an image, a folder of images or a pattern such as '*.jpg'"
+            )
+        found |= dict.fromkeys(inside)
+    return list(found)
+
+
+def output_names(paths: Sequence[Path]) -> list[str]:
+    """A file name for the mask of every picture; the suffix comes in where two pictures differ in nothing else."""
+    stems = Counter(path.stem for path in paths)
+    names = [path.stem if stems[path.stem] == 1 else path.name.replace(".", "_") for path in paths]
+    twice, times = Counter(names).most_common(1)[0]
+    if times > 1:
+        raise GfssError(f"{times} of the pictures are called '{twice}'; segment their folders one by one")
+    return names
+
+
+def labelled_images(
+    images: Picture | Sequence[Picture], masks: Picture | Sequence[Picture], name: str
+) -> list[Labelled]:
+    """Support images of a class from whatever the user has.
+
+    Args:
+        images: a picture or several; with one label source also a folder or several.
+        masks: one mask per image, or one label source: a folder, ``labelme``, a COCO ``.json`` or a CVAT ``.zip``.
+        name: the class; binary masks show it, other label files call it so.
+    """
+    pictures = _several(images)
+    if isinstance(masks, str | Path) and not _is_mask_file(masks):
+        return _from_source(pictures, masks, name)
+    given = _several(masks)
+    if len(pictures) != len(given):
+        raise GfssError(f"{len(pictures)} image(s) and {len(given)} mask(s) were given; each image needs one mask")
+    if not pictures:
+        raise GfssError(f"no image was given; at least one is needed to teach '{name}'")
+    ids = [image_id(picture, number) for number, picture in enumerate(pictures, start=1)]
+    read = [as_image(picture, name) for picture, name in zip(pictures, ids, strict=True)]
+    values = [_mask_values(mask, i) for mask, i in zip(given, ids, strict=True)]
+    for i, image, mask in zip(ids, read, values, strict=True):
+        if image.shape[:2] != mask.shape:
+            raise GfssError(
+                f"the mask of {i} is {mask.shape[1]} x {mask.shape[0]} but the image is "
+                f"{image.shape[1]} x {image.shape[0]}; they must have one size"
+            )
+    return [Labelled(i, image, mask) for i, image, mask in zip(ids, read, _binary(values, ids), strict=True)]
+
+
+def shows_one_class(images: Sequence[Picture], masks: str | Path) -> bool:
+    """Whether masks only say where one class is, whatever it is called."""
+    files = [Path(picture) for picture in images if isinstance(picture, str | Path)]
+    return _is_mask_file(masks) or _read_source(files, masks, "").format == BINARY
+
+
+def _from_source(pictures: Sequence[Picture], source: str | Path, name: str) -> list[Labelled]:
+    files = [Path(p) for p in pictures if isinstance(p, str | Path)]
+    if len(files) != len(pictures):
+        raise GfssError(f"labels in {source} go with image files; give paths instead of arrays, or one mask per image")
+    labels = _read_source(files, source, name)
+    found = labels.supports(name)
+    if labels.format == BINARY and len(found) < len(labels):
+        used = {path for path, _ in found}
+        without = [readable_name(path) for path in labels.images if path not in used]
+        note(f"{len(without)} of {len(labels)} masks are empty and teach nothing: {', '.join(without)}")
+    if labels.unlabelled:
+        rest = [readable_name(path) for path in labels.unlabelled]
+        note(f"{len(rest)} image(s) have no label and teach nothing: {', '.join(rest[:8])}{' ...' * (len(rest) > 8)}")
+    return [Labelled(readable_name(path), read_image(path), mask) for path, mask in found]
+
+
+def _read_source(files: list[Path], source: str | Path, name: str) -> Labels:
+    if str(source) != LABELME:
+        return read_labels(Path(source), files, name)
+    if len(files) != 1 or not files[0].is_dir():
+        raise GfssError("labelme files lie beside the images; give the one folder that holds both as images")
+    return read_labels(files[0])
+
+
+def _is_mask_file(mask: str | Path) -> bool:
+    return Path(mask).is_file() and Path(mask).suffix.lower() in IMAGE_SUFFIXES
+
+
+def _several(items: Picture | Sequence[Picture]) -> list[Picture]:
+    single = isinstance(items, str | Path | Image.Image) or (isinstance(items, np.ndarray) and items.ndim < 4)
+    return [items] if single else list(items)  # type: ignore[list-item]
+
+
+def _mask_values(mask: Picture, name: str) -> np.ndarray:
+    if isinstance(mask, str | Path):
+        return read_grey(Path(mask))
+    values = np.asarray(ImageOps.exif_transpose(mask) if isinstance(mask, Image.Image) else mask)
+    if (
+        values.ndim != 2
+        or values.dtype.kind not in "bui"
+        or values.size == 0
+        or values.min() < 0
+        or values.max() > VOID
+    ):
+        raise GfssError(
+            f"the mask of {name} has shape {values.shape} and type {values.dtype}; give a (height, width) array of "
+            "integers from 0 to 255, or of bool"
+        )
+    return values.astype(np.uint8)
+
+
+def _binary(masks: Sequence[np.ndarray], ids: Sequence[str]) -> list[np.ndarray]:
+    """Masks as 1, 0 and 255: the class is the one value besides 0; 255 is void only where another value occurs."""
+    table = np.zeros(256, dtype=np.uint8)
+    table[VOID] = VOID
+    table[class_value([pixel_counts(mask) for mask in masks], [f"the mask of {i}" for i in ids])] = 1
+    return [table[mask] for mask in masks]
+
+
+def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * 255
+    if values.dtype.kind in "ui":
+        top = 65535 if values.max(initial=0) > 255 else 255
+    elif values.dtype.kind == "f" and np.isfinite(values).all():
+        top = 1.0
+    else:
+        raise GfssError(f"{name} has values of type {values.dtype} or no numbers; give bytes, 16-bit values or [0, 1]")
+    if values.min() < 0 or values.max() > top:
+        raise GfssError(f"{name} has values from {values.min():g} to {values.max():g}; expected 0 to {top:g}")
+    return np.round(values * (255 / top)).astype(np.uint8)

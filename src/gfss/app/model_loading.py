@@ -1,0 +1,122 @@
+"""Where models come from: embedded in the package, saved folders, folders that ``gfss train`` wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gfss.app.model_folder import is_model, read_model
+from gfss.app.network import Network
+from gfss.common.errors import GfssError, unknown
+from gfss.methods import Context, build_method
+from gfss.methods.pcn import Calibrated
+from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
+from gfss.models.base_model import BaseModel
+from gfss.models.calibrators.calibrator import Calibrator
+from gfss.models.novel.classifier import NovelOptions
+from gfss.training.base_checkpoints import load_base
+from gfss.training.checkpoints import has_checkpoint, load_checkpoint
+from gfss.training.method_checkpoints import load_method
+
+ASSETS = Path(__file__).resolve().parents[1] / "assets"
+
+
+def embedded_models() -> list[str]:
+    """Names of the models inside the package."""
+    return sorted(path.name for path in ASSETS.glob("*") if is_model(path))
+
+
+def find_model(name: str | Path) -> Path:
+    """The folder of a model: a path, or a name of an embedded one."""
+    path = Path(name)
+    if is_model(path) or has_training(path):
+        return path
+    if str(name) in embedded_models():
+        return ASSETS / str(name)
+    if path.exists():
+        raise GfssError(
+            f"{name} is no model; expected a folder written by gfss teach or gfss train, "
+            f"or the name of an embedded model ({', '.join(embedded_models()) or 'none'})"
+        )
+    raise unknown("model", name, embedded_models())
+
+
+def is_embedded(name: str | Path) -> bool:
+    """Whether a name means a model inside the package."""
+    return find_model(name).parent == ASSETS
+
+
+def has_training(folder: Path) -> bool:
+    """Whether a folder is a fold, a base model or a method that ``gfss train`` wrote."""
+    if has_checkpoint(folder, "method"):
+        return has_checkpoint(folder.parent / "base", "base")
+    return has_checkpoint(folder / "base", "base") or has_checkpoint(folder, "base")
+
+
+def read_training(folder: Path, weights: Path | None = None) -> Network:
+    """The network of trained parts: base model and calibrator (normalised score fusion alone without one).
+
+    Args:
+        folder: of a fold (its ``pcn`` with the fewest shots is taken), of a base model, or of one trained method.
+        weights: file with the encoder's weights, where they do not come with a package.
+    """
+    methods = [path for path in folder.glob("pcn-*shot") if has_checkpoint(path, "method")]
+    method = folder if has_checkpoint(folder, "method") else min(methods, key=_shots, default=None)
+    return join_training(_base_folder(folder), method, weights)
+
+
+def join_training(base: Path, method: Path | None, weights: Path | None = None, other_classes: bool = False) -> Network:
+    """The network of a base model's folder and a calibrator's.
+
+    Args:
+        other_classes: the calibrator may have been trained beside other base classes.
+    """
+    model = load_base(base, weights=weights)
+    if method is None:
+        return Network(model, None, NovelOptions())
+    about = load_checkpoint(method, "method")[1]
+    stored: dict[str, Any] = about.get("training", {}).get("novel", {})
+    if stored:
+        stored = {**stored, "features": tuple(stored["features"])}
+    novel = NovelOptions(**stored)
+    return Network(model, read_calibrator(method, model, novel, other_classes), novel)
+
+
+def read_calibrator(folder: Path, model: BaseModel, novel: NovelOptions, other_classes: bool = False) -> Calibrator:
+    """The calibrator that ``gfss train calibrator`` wrote.
+
+    Args:
+        novel: how the novel classifiers are fitted that it stands on.
+    """
+    name = str(load_checkpoint(folder, "method")[1].get("method"))
+    side = model.encoder.map_size(model.card.size)
+    method = build_method(name, Context(model, (side, side), NovelFitter(novel)))
+    if not isinstance(method, Calibrated) or type(method.inner) is not NormalisedScoreFusion:
+        raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn")
+    load_method(folder, method, model.card, other_classes=other_classes)
+    return method.calibrator
+
+
+def describe_classes(model: str | Path) -> list[str]:
+    """A line for every class of a model: mask value, name, and what a taught one was taught from."""
+    folder = find_model(model)
+    if is_model(folder):
+        about = read_model(folder)[1]
+        base, taught = about["base"]["classes"], about["taught"]
+    else:
+        base, taught = load_checkpoint(_base_folder(folder), "base")[1]["card"]["classes"], []
+    lines = [f"{value:>3}  {name}" for value, name in enumerate(["background", *base])]
+    for value, one in enumerate(taught, start=len(lines)):
+        images = ", ".join(support["id"] for support in one["supports"])
+        lines.append(f"{value:>3}  {one['name']}  (taught from {len(one['supports'])}: {images})")
+    return lines
+
+
+def _base_folder(folder: Path) -> Path:
+    """Where the base model is, seen from a fold, a method or itself."""
+    places = (folder / "base", folder, folder.parent / "base")
+    return next(place for place in places if has_checkpoint(place, "base"))
+
+
+def _shots(folder: Path) -> int:
+    return int(folder.name.removeprefix("pcn-").removesuffix("shot"))

@@ -1,0 +1,49 @@
+"""Segmenting with an exported model through onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfss.app.export import INPUT
+from gfss.app.inputs import Picture
+from gfss.app.network import with_bias
+from gfss.app.result import Result, segment_image
+from gfss.common.errors import GfssError
+
+
+class OnnxModel:
+    """An exported model; it segments but cannot be taught."""
+
+    def __init__(self, path: str | Path) -> None:
+        import onnxruntime
+
+        if not Path(path).is_file():
+            raise GfssError(f"the model file {path} does not exist")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime has a class of errors of its own for every kind of damage
+            reason = str(error).splitlines()[0]
+            raise GfssError(f"{path} is not a readable ONNX file ({reason}); export the model again") from None
+        about = self._session.get_modelmeta().custom_metadata_map
+        if about.get("gfss") != "model":
+            raise GfssError(f"{path} was not written by gfss export: its metadata does not name the classes")
+        self.classes: tuple[str, ...] = tuple(json.loads(about["classes"]))
+        self.size, self._taught = int(about["size"]), int(about["taught"])
+
+    def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result:
+        """Segment an image, as :meth:`gfss.Segmenter.segment` does."""
+        look = partial(self._score_map, bias=novel_bias)
+        return segment_image(image, self.classes, self.size, look, tile)
+
+    def _score_map(self, square: np.ndarray, bias: float) -> Tensor:
+        images = np.ascontiguousarray(square.transpose(2, 0, 1)[None], dtype=np.float32) / 255
+        scores = torch.from_numpy(np.asarray(self._session.run(None, {INPUT: images})[0])[0])
+        return with_bias(scores, self._taught, bias)

@@ -1,0 +1,150 @@
+"""Compare a model before and after a lesson, pixel by pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfss.app.network import Knowledge, Network, taught_classes, with_bias
+from gfss.app.report import Change, ClassRow, CurvePoint, Move, Section
+from gfss.data.catalog import BACKGROUND, VOID
+from gfss.evaluation.metrics import accumulated_iou, image_counts
+from gfss.models.ops.upsample import class_map
+from gfss.models.pspnet import Features
+
+BIASES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
+PICTURES = 6  # worst images that are shown
+NAMED = 3  # images that are named per class
+
+
+@dataclass(frozen=True)
+class State:
+    """A model at one moment: class names in order of label (background first) and what was taught."""
+
+    names: tuple[str, ...]
+    knowledge: Knowledge | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """An image to compare on.
+
+    Attributes:
+        id: its name.
+        features: of this one image.
+        truth: (size, size) uint8 labels of the state after, 255 void.
+        assumed: where set, pixels whose truth is unknown and taken to be what the model said before.
+        denied: labels of classes that are known not to be at these pixels.
+        image: the square image, where it is at hand.
+    """
+
+    id: str
+    features: Features
+    truth: np.ndarray
+    assumed: np.ndarray | None = None
+    denied: tuple[int, ...] = ()
+    image: np.ndarray | None = None
+
+
+@torch.inference_mode()
+def compare(
+    title: str, network: Network, before: State, after: State, cases: Iterable[Case], curve: bool = False
+) -> Section:
+    """Segment every case with both states and count.
+
+    Args:
+        curve: also try several biases between known and taught classes.
+    """
+    size = (network.size, network.size)
+    classes, taught = len(after.names), taught_classes(after.knowledge)
+    table = torch.tensor([after.names.index(name) for name in before.names], dtype=torch.uint8)
+    known = torch.tensor([name in before.names for name in after.names])
+    counts = torch.zeros(2, classes, 3, dtype=torch.int64)
+    moved = torch.zeros(classes * classes, dtype=torch.int64)
+    curves = torch.zeros(len(BIASES), classes, 3, dtype=torch.int64)
+    lost: dict[str, dict[str, int]] = {}
+    worst: list[Change] = []
+    images = 0
+    for case in cases:
+        images += 1
+        scores = network.scores(case.features, after.knowledge)
+        old = table[class_map(network.scores(case.features, before.knowledge), size).long()]
+        new = class_map(scores, size)
+        truth = torch.from_numpy(case.truth.copy())[None]
+        if case.assumed is not None:
+            truth = torch.where(torch.from_numpy(case.assumed)[None], _assumed(old, new, known, case.denied), truth)
+        counts += torch.stack([image_counts(labels, truth, classes)[0] for labels in (old, new)])
+        valid = truth != VOID
+        moved += torch.bincount(old[valid].long() * classes + new[valid].long(), minlength=classes * classes)
+        change = _change(case, old, new, truth, before.names, after.names)
+        for name, pixels in change.lost.items():
+            lost.setdefault(name, {})[case.id] = pixels
+        worst = sorted([*worst, change], key=lambda c: -c.total)[:PICTURES]
+        if curve:
+            for row, bias in enumerate(BIASES):
+                shifted = class_map(with_bias(scores[0], taught, bias)[None], size)
+                curves[row] += image_counts(shifted, truth, classes)[0]
+    return Section(
+        title,
+        images,
+        after.names,
+        _rows(counts, before.names, after.names),
+        _moves(moved.view(classes, classes), after.names),
+        {name: tuple(sorted(found, key=lambda i: -found[i])[:NAMED]) for name, found in lost.items()},
+        [change for change in worst if change.total],
+        _curve(curves, taught) if curve else [],
+    )
+
+
+def _assumed(old: Tensor, new: Tensor, known: Tensor, denied: Sequence[int]) -> Tensor:
+    """What the model said before, where a new class takes over or nothing changes; background if that is denied.
+
+    Between two known classes nobody can say who is right without a label, so such pixels are void, unless one of them
+    is denied.
+    """
+    wrong, still = (torch.isin(labels, torch.tensor(denied, dtype=torch.uint8)) for labels in (old, new))
+    mended = wrong & (new == BACKGROUND)
+    settled = (old == new) | ~known[new.long()] | still | mended
+    return torch.where(settled, torch.where(wrong, BACKGROUND, old), VOID).to(torch.uint8)
+
+
+def _change(case: Case, old: Tensor, new: Tensor, truth: Tensor, known: Sequence[str], names: Sequence[str]) -> Change:
+    broken = truth[(old == truth) & (new != truth)]
+    pixels = torch.bincount(broken.long(), minlength=len(names)).tolist()
+    lost = {name: count for name, count in zip(names, pixels, strict=True) if count and name in known}
+    return Change(case.id, lost, old[0].numpy(), new[0].numpy(), case.image)
+
+
+def _rows(counts: Tensor, known: Sequence[str], names: Sequence[str]) -> list[ClassRow]:
+    before, after = (
+        [None if value != value else 100 * value for value in accumulated_iou(one).tolist()] for one in counts
+    )
+    pixels = counts[1, :, 2].tolist()
+    return [ClassRow(n, n in known, p, b, a) for n, p, b, a in zip(names, pixels, before, after, strict=True)]
+
+
+def _moves(moved: Tensor, names: Sequence[str]) -> list[Move]:
+    total = max(1, int(moved.sum()))
+    pairs: list[tuple[int, int]] = [(i, j) for i, j in moved.nonzero().tolist() if i != j]
+    pairs.sort(key=lambda pair: -int(moved[pair[0], pair[1]]))
+    return [Move(names[i], names[j], int(moved[i, j]), int(moved[i, j]) / total) for i, j in pairs]
+
+
+def _curve(curves: Tensor, taught: int) -> list[CurvePoint]:
+    """Means over the classes that occur, background left out; the last ``taught`` classes are moved by the bias."""
+    number = torch.arange(curves.shape[1])
+    points: list[CurvePoint] = []
+    for bias, counts in zip(BIASES, curves, strict=True):
+        iou = 100 * accumulated_iou(counts)
+        present = (counts[:, 2] > 0) & (number > 0)
+        new = number >= len(number) - taught
+        points.append(CurvePoint(bias, _mean(iou[present & ~new]), _mean(iou[present & new])))
+    return points
+
+
+def _mean(values: Tensor) -> float | None:
+    return float(values.mean()) if len(values) else None

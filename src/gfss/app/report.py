@@ -1,0 +1,160 @@
+"""What teaching changed: every known class before and after, in figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gfss.app.report_page import html_report, text_report
+from gfss.common.files import write_atomically
+
+LEAST_AREA = 0.01  # of one image: a class with fewer pixels in all images is too rare to judge
+GUARD = 2.0  # points of IoU that a known class may lose
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """IoU of a class in percent before and after; None where it was neither there nor predicted."""
+
+    name: str
+    known: bool
+    pixels: int
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True)
+class Move:
+    """Pixels that changed hands."""
+
+    source: str
+    target: str
+    pixels: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happened in one image: pixels per known class that were right before and are wrong now."""
+
+    id: str
+    lost: dict[str, int]
+    before: np.ndarray
+    after: np.ndarray
+    image: np.ndarray | None
+
+    @property
+    def total(self) -> int:
+        return sum(self.lost.values())
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Mean IoU in percent of base and of taught classes at a bias; None where no class of the kind occurs."""
+
+    bias: float
+    base: float | None
+    taught: float | None
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A known class that lost more than allowed, and the images where."""
+
+    name: str
+    title: str
+    points: float
+    images: tuple[str, ...]
+
+    def sentence(self) -> str:
+        """What was lost, and where."""
+        return f"{self._what}, most in {', '.join(self.images)}" if self.images else self._what
+
+    def doubt(self) -> str:
+        """What was lost by a class too rare to judge."""
+        return f"{self._what}, but shows less than {LEAST_AREA:.0%} of one image: too little to judge"
+
+    @property
+    def _what(self) -> str:
+        return f"'{self.name}' loses {self.points:.1f} points of IoU on {self.title}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """The comparison on one set of images.
+
+    Attributes:
+        title: which images.
+        images: how many.
+        names: all classes in order of label, background first.
+        rows: one per class.
+        moves: pixels that changed hands, most first.
+        where: known class -> images in which it lost most.
+        worst: images in which most was lost.
+        curve: balance of base and taught classes over the bias.
+    """
+
+    title: str
+    images: int
+    names: tuple[str, ...]
+    rows: list[ClassRow]
+    moves: list[Move]
+    where: dict[str, tuple[str, ...]]
+    worst: list[Change]
+    curve: list[CurvePoint]
+
+    @property
+    def seen(self) -> list[ClassRow]:
+        """Classes that were there or predicted."""
+        return [row for row in self.rows if row.before is not None or row.after is not None]
+
+    def losses(self, points: float, least: int = 1) -> list[Loss]:
+        """Known classes that lose more than some points; those with fewer than ``least`` pixels are left out."""
+        return [
+            Loss(row.name, self.title, row.before - row.after, self.where.get(row.name, ()))
+            for row in self.rows
+            if row.known and row.pixels >= least and row.before is not None and row.after is not None
+            if row.before - row.after > points
+        ]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the last lesson changed."""
+
+    lesson: str
+    size: int
+    sections: list[Section]
+
+    def losses(self, points: float = GUARD) -> list[Loss]:
+        """Known classes that lost more than some points of IoU, but for those too rare to judge."""
+        return [loss for section in self.sections for loss in section.losses(points, self.least)]
+
+    def too_rare(self, points: float = GUARD) -> list[Loss]:
+        """Known classes that lost as much but show too few pixels to judge."""
+        judged = self.losses(points)
+        return [loss for section in self.sections for loss in section.losses(points) if loss not in judged]
+
+    @property
+    def least(self) -> int:
+        """Pixels from which a class is judged."""
+        return int(LEAST_AREA * self.size**2)
+
+    def __str__(self) -> str:
+        return text_report(self, GUARD)
+
+    def save(self, path: str | Path, guard: float = GUARD) -> None:
+        """Write the report as one HTML page with its pictures inside."""
+        with write_atomically(Path(path)) as file:
+            file.write(html_report(self, guard).encode())
+
+    def figures(self) -> dict[str, Any]:
+        """The figures alone, as they are kept with the model."""
+        sections = [
+            {"title": section.title, "images": section.images, "rows": [asdict(row) for row in section.seen]}
+            for section in self.sections
+        ]
+        return {"lesson": self.lesson, "sections": sections}

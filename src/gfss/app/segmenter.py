@@ -1,0 +1,254 @@
+"""What practitioners use: load a model, teach it a class, segment images, see what changed, undo it.
+
+import gfss
+model = gfss.load("voc20-lite0")
+model.teach("forklift", images, masks)
+result = model.segment("yard.jpg")
+model.report()
+model.forget("forklift")
+model.save("yard-model")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gfss.app.card import model_card
+from gfss.app.inputs import Picture, find_images, labelled_images
+from gfss.app.model_folder import ABOUT, is_model, lessons, read_model, write_model
+from gfss.app.model_loading import find_model, read_training
+from gfss.app.network import Network
+from gfss.app.packing import build_network, build_taught, network_parts, taught_parts
+from gfss.app.regression_cases import read_validation, support_cases
+from gfss.app.regression_check import State, compare
+from gfss.app.report import Report
+from gfss.app.result import Result, segment_image
+from gfss.app.suggest import Suggestion, suggest
+from gfss.app.support import TaughtClass, before_lesson, learn_classes, make_example
+from gfss.common.errors import GfssError, unknown
+from gfss.evaluation.records import versions
+from gfss.models.novel.classifier import NovelClassifier
+
+BACKGROUND_NAME = "background"
+
+
+class Segmenter:
+    """A segmentation model that can be taught.
+
+    Args:
+        network: base model and calibrator.
+        taught: classes that were added.
+        classifier: fitted on them; fitted anew if left out.
+        seed: of the fitting.
+        half: keep weights in fp16 when saving.
+        changes: figures of the last report.
+        origin: the folder that it was loaded from, and the checksum of the model there.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        taught: Sequence[TaughtClass] = (),
+        classifier: NovelClassifier | None = None,
+        *,
+        seed: int = 0,
+        half: bool = False,
+        changes: dict[str, Any] | None = None,
+        origin: tuple[Path, str] | None = None,
+    ) -> None:
+        self.network = network
+        self.seed = seed
+        self.half = half
+        self.taught = tuple(taught)
+        self.knowledge = learn_classes(network, self.taught, seed, classifier)
+        self._changes = changes
+        self._origin, self._expected = (origin[0].resolve(), origin[1]) if origin else (None, None)
+        self._known = self._lessons()  # what may be left out when saving: it was left out on purpose
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All classes in order of label: mask value i is ``classes[i]``, the first is "background"."""
+        return self._names(self.taught)
+
+    @property
+    def lesson(self) -> int:
+        """Number of the last lesson, 0 before the first."""
+        return max((example.lesson for one in self.taught for example in one.examples), default=0)
+
+    def teach(
+        self,
+        name: str,
+        images: Picture | Sequence[Picture],
+        masks: Picture | Sequence[Picture],
+        *,
+        add: bool = False,
+        label: str | None = None,
+    ) -> None:
+        """Teach a class from one or more labelled images.
+
+        Args:
+            name: of the class.
+            images: pictures (paths, arrays, PIL), or folders if ``masks`` is one label source.
+            masks: one per image, or a label source: folder, ``labelme``, COCO ``.json``, CVAT ``.zip``.
+            add: the class was taught before and these images come on top.
+            label: what the label source calls the class, if not ``name``.
+        """
+        self._check_name(name, add)
+        lesson = self.lesson + 1
+        examples = [make_example(self.network, one, lesson) for one in labelled_images(images, masks, label or name)]
+        before = next((one.examples for one in self.taught if one.name == name), ())
+        seen = {example.sha256 for example in before}
+        for example in examples:
+            if example.sha256 in seen:
+                raise GfssError(f"'{name}' was already taught from {example.id}; give every image once")
+            seen.add(example.sha256)
+        whole = TaughtClass(name, (*before, *examples))
+        others = [whole if one.name == name else one for one in self.taught]
+        self._become(others if before else [*others, whole])
+
+    def forget(self, name: str) -> None:
+        """Take a taught class out; the model behaves as if it had never been taught."""
+        self._require_taught(name)
+        self._become([one for one in self.taught if one.name != name])
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a taught class another name."""
+        self._require_taught(name)
+        self._check_name(new, add=False)
+        self.taught = tuple(replace(one, name=new) if one.name == name else one for one in self.taught)
+        self._changes = None
+
+    def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result:
+        """Segment an image.
+
+        Args:
+            image: path, array or PIL picture of any size.
+            novel_bias: added to the scores of taught classes; above 0 finds more of them, below 0 fewer.
+            tile: look at an image whose long side is more than twice the model's input piece by piece, for small
+                objects in large images.
+        """
+        look = partial(self.network.score_map, knowledge=self.knowledge, bias=novel_bias)
+        return segment_image(image, self.classes, self.network.size, look, tile)
+
+    def report(self, validation: str | Path | None = None) -> Report:
+        """What the last lesson changed for every known class, on the support images and a validation folder."""
+        last = self.lesson
+        earlier = before_lesson(self.taught, last)
+        before = State(self._names(earlier), learn_classes(self.network, earlier, self.seed))
+        after = State(self.classes, self.knowledge)
+        new = [one.name for one in self.taught if any(example.lesson == last for example in one.examples)]
+        sections = []
+        if self.taught:
+            cases = support_cases(self.network, self.taught, self.classes)
+            sections.append(compare("the support images", self.network, before, after, cases))
+        if validation is not None:
+            data = read_validation(validation, self.classes, new[0] if new else None)
+            cases = data.cases(self.network, self.classes)
+            title = f"the validation images in {Path(validation).name}"
+            sections.append(compare(title, self.network, before, after, cases, curve=bool(self.taught)))
+        report = Report(f"teaching {' and '.join(new)}" if new else "", self.network.size, sections)
+        self._changes = report.figures()
+        return report
+
+    def suggest(self, images: str | Path | Sequence[str | Path]) -> list[Suggestion]:
+        """Rank unlabelled images (paths, folders, patterns) by how much a label would help."""
+        sources = [images] if isinstance(images, str | Path) else list(images)
+        supports = [self.network.features(example.levels) for one in self.taught for example in one.examples]
+        return suggest(self.network, self.knowledge, supports, find_images(sources))
+
+    def export(self, path: str | Path) -> None:
+        """Write the model as ONNX for inference elsewhere."""
+        from gfss.app.export import export_onnx  # needs the extra "export"
+
+        export_onnx(self.network, self.knowledge, self.classes, Path(path))
+
+    def save(self, folder: str | Path, *, keep_images: bool = False) -> None:
+        """Write the model folder; an older model in its place is replaced in one step.
+
+        Refused if a class that the model there was taught, or some of its images, would be lost, and if the folder that
+        this model was loaded from was changed meanwhile.
+
+        Args:
+            keep_images: store the (downsized) support images too, not only their features; those that the model was
+                loaded with stay in any case.
+        """
+        parts, about = network_parts(self.network, self.half)
+        support, listing = taught_parts(self.taught, self.knowledge, keep_images)
+        words = {**about, "seed": self.seed, "versions": versions(), "taught": listing, "changes": self._changes}
+        calibrated = self.network.calibrator is not None
+        card = model_card(self.network.card, listing, words["versions"], self.seed, self._changes, calibrated)
+        folder = Path(folder)
+        in_place = folder.resolve() == self._origin
+        if not in_place:
+            self._refuse_loss(folder)
+        digest = write_model(folder, parts | support, words, card, expected=self._expected if in_place else None)
+        self._origin, self._expected, self._known = folder.resolve(), digest, self._lessons()
+
+    def _refuse_loss(self, folder: Path) -> None:
+        """Raise if another model lies in a folder, with lessons that this one never had."""
+        ours = self._lessons()
+        for name, images in lessons(folder).items():
+            if images > max(ours.get(name, 0), self._known.get(name, 0)):
+                raise GfssError(
+                    f"the model in {folder} was taught '{name}' with {images} image(s), which would be lost; teach "
+                    "that model, or name another folder"
+                )
+
+    def _lessons(self) -> dict[str, int]:
+        return {one.name: len(one.examples) for one in self.taught}
+
+    def _names(self, taught: Sequence[TaughtClass]) -> tuple[str, ...]:
+        return (BACKGROUND_NAME, *self.network.card.classes, *(one.name for one in taught))
+
+    def _become(self, taught: Sequence[TaughtClass]) -> None:
+        self.knowledge = learn_classes(self.network, taught, self.seed)
+        self.taught = tuple(taught)
+        self._changes = None
+
+    def _check_name(self, name: str, add: bool) -> None:
+        taught = [one.name for one in self.taught]
+        if add and name not in taught:
+            raise GfssError(f"'{name}' was not taught yet, so nothing can be added to it; teach it first")
+        if not add and name in taught:
+            raise GfssError(
+                f"the class name '{name}' is taken; add images to that class (add=True, --add), or choose another name"
+            )
+        if name in (BACKGROUND_NAME, *self.network.card.classes):
+            raise GfssError(f"the class name '{name}' is taken by a base class; choose another name")
+        if name != name.strip() or not name or not name.isprintable():
+            raise GfssError(f"{name!r} is no class name; give printable characters without blanks around them")
+
+    def _require_taught(self, name: str) -> None:
+        if name in self.network.card.classes:
+            raise GfssError(f"'{name}' is a base class of this model; only taught classes can be forgotten or renamed")
+        if name not in self.classes[1:]:
+            raise unknown("class", name, [one.name for one in self.taught])
+
+
+def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Segmenter:
+    """Open a model.
+
+    Args:
+        model: name of an embedded model, or a folder that ``gfss teach`` or ``gfss train`` wrote.
+        encoder_weights: file with the encoder's weights, where they are neither in the model nor installed by pip.
+    """
+    weights = Path(encoder_weights) if encoder_weights else None
+    folder = find_model(model)
+    if not is_model(folder):
+        return Segmenter(read_training(folder, weights))
+    parts, about = read_model(folder)
+    network = build_network(parts, about, weights, str(model))
+    taught, classifier = build_taught(parts, about["taught"], list(network.base.head.channels))
+    return Segmenter(
+        network,
+        taught,
+        classifier,
+        seed=about["seed"],
+        half=about["precision"] == "fp16",
+        changes=about["changes"],
+        origin=(folder, about["sha256"][ABOUT]),
+    )

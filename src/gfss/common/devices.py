@@ -1,0 +1,45 @@
+"""Where tensors are: the CPU, or a graphics card for training and evaluation."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from gfss.common.errors import GfssError, unknown
+
+CPU = torch.device("cpu")
+KINDS = ("cpu", "cuda")
+
+
+def device_name(device: torch.device) -> str:
+    """A device for people and records."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def peak_memory_mb(device: torch.device) -> float | None:
+    """Largest memory that tensors on a graphics card took so far; None on the CPU."""
+    return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+
+
+def find_device(name: str) -> torch.device:
+    """A device by name; processes started together by ``torchrun`` take one graphics card each.
+
+    >>> find_device("cpu")
+    device(type='cpu')
+    """
+    kind, _, number = name.partition(":")
+    if kind not in KINDS:
+        raise unknown("device", name, KINDS)
+    if kind == "cpu":
+        return CPU
+    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if number and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise GfssError(f"several processes take a card each, but '{name}' is one card; give --device cuda")
+    place = number or os.environ.get("LOCAL_RANK", "0")
+    if not place.isdecimal() or int(place) >= cards:
+        raise GfssError(
+            f"device '{kind}:{place}' is not there: torch {torch.__version__} sees {cards} CUDA graphics card(s); "
+            "install a CUDA build of torch, start as many processes as there are cards, or leave --device out"
+        )
+    return torch.device(kind, int(place))

@@ -1,0 +1,1 @@
+"""Data sets, one file each, and their common type."""

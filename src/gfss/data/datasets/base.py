@@ -1,0 +1,149 @@
+"""The one data set type: image and mask files, class names, and which classes are where."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from gfss.common.errors import GfssError
+from gfss.common.files import cache_folder, write_atomically
+from gfss.common.progress import track
+from gfss.data.catalog import VOID
+from gfss.data.images import image_size, read_image, read_mask
+
+MIN_AREA = 2 * 32 * 32  # a class counts for an image from this area on, at the reference size
+ENDING = 256  # bytes of each coded file that enter the fingerprint of a data set
+CODED = (".png", ".jpg", ".jpeg", ".webp")
+REFERENCE_SIDE = 500  # long side of the images that MIN_AREA was defined on (PASCAL VOC)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One split (train or val) of a data set.
+
+    Attributes:
+        name: name of data set and split, for records ("pascal val").
+        classes: class names; mask value i + 1 is ``classes[i]``, 0 background, 255 void.
+        ids: image names, in the order of the list file.
+        images: image files, one per id.
+        masks: index mask files (8-bit PNG), one per id.
+        reference_side: long side of the images that the membership area refers to; None says that the
+            images have their original size, so that the area holds as it stands.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    ids: tuple[str, ...]
+    images: tuple[Path, ...]
+    masks: tuple[Path, ...]
+    reference_side: int | None = REFERENCE_SIDE
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def image(self, i: int) -> np.ndarray:
+        """Image ``i`` as (height, width, 3) uint8."""
+        return read_image(self.images[i])
+
+    def mask(self, i: int) -> np.ndarray:
+        """Mask ``i`` as (height, width) uint8: class ids, 0 background, 255 void."""
+        return read_mask(self.masks[i])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash over names, sizes and endings of all files; changes when any file does, not when they are copied.
+
+        The ending of a PNG holds the checksum of its pixels, that of a JPEG or WebP is coded data: another picture of
+        exactly the same size has another one. Files of other formats are read as a whole.
+        """
+        digest = hashlib.sha256(json.dumps([self.classes, self.reference_side]).encode())
+        for image, mask in zip(self.images, self.masks, strict=True):
+            for path in (image, mask):
+                try:
+                    with path.open("rb", buffering=0) as file:
+                        size = file.seek(0, os.SEEK_END)
+                        file.seek(max(0, size - ENDING) if path.suffix.lower() in CODED else 0)
+                        digest.update(f"{path.name}:{size};".encode() + file.read())
+                except FileNotFoundError:
+                    raise GfssError(f"{path} is in the list of '{self.name}' but the file is missing") from None
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def _index(self) -> np.ndarray:
+        """Per image: pixels of each of the 256 mask values, then height and width; cached on disk."""
+        path = cache_folder("index") / f"{self.fingerprint}.npy"
+        if path.exists():
+            with contextlib.suppress(OSError, ValueError, EOFError):  # a torn cache file is made again
+                return np.load(path)
+
+        def row(i: int) -> np.ndarray:
+            mask = self.mask(i)
+            refuse_other_size(mask, self.masks[i], self.images[i], image_size(self.images[i]))
+            return np.append(pixel_counts(mask), mask.shape).astype(np.int32)
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            rows = list(track(pool.map(row, range(len(self))), f"indexing {self.name}", total=len(self)))
+        index = np.stack(rows) if rows else np.zeros((0, 258), dtype=np.int32)
+        with write_atomically(path) as file:
+            np.save(file, index)
+        return index
+
+    @property
+    def areas(self) -> np.ndarray:
+        """Pixels of every mask value in every image, (images, 256) int32; read once, then cached on disk."""
+        return self._index[:, :256]
+
+    @cached_property
+    def members(self) -> np.ndarray:
+        """Whether class id c counts as present in image i, (images, classes + 1) bool.
+
+        The area threshold is 2 * 32 * 32 pixels at the reference size, scaled to the image's own size.
+        Stored column by column, because it is asked for one class at a time.
+        """
+        for i in np.flatnonzero(self.areas[:, len(self.classes) + 1 : VOID].any(axis=1)):
+            refuse_unknown_values(self.areas[i], self.masks[i], len(self.classes))
+        threshold = least_area(self._index[:, 256:], self.reference_side)
+        return np.asfortranarray(self.areas[:, : len(self.classes) + 1] >= threshold[:, None])
+
+    def images_of(self, class_id: int) -> np.ndarray:
+        """Indices of the images that count as containing a class."""
+        return np.flatnonzero(self.members[:, class_id])
+
+
+def least_area(sizes: np.ndarray, reference_side: int | None) -> np.ndarray:
+    """From how many pixels on a class counts for images of some sizes (images, 2)."""
+    long_side = sizes.max(axis=1)
+    return np.maximum(np.floor(MIN_AREA * (long_side / (reference_side or long_side)) ** 2), 1)
+
+
+def pixel_counts(mask: np.ndarray) -> np.ndarray:
+    """How many pixels have each of the 256 values, (256,)."""
+    return np.bincount(mask.ravel(), minlength=256)
+
+
+def refuse_other_size(mask: np.ndarray, file: Path, image: Path, size: tuple[int, int]) -> None:
+    """Raise if a mask and its picture differ in size (height, width)."""
+    if mask.shape != size:
+        raise GfssError(
+            f"{file} is {mask.shape[1]} x {mask.shape[0]} but its image {image.name} is {size[1]} x {size[0]}; "
+            "they must have one size"
+        )
+
+
+def refuse_unknown_values(counts: np.ndarray, file: Path, classes: int) -> None:
+    """Raise if a mask has a value that is neither background nor a class nor void."""
+    strange = classes + 1 + np.flatnonzero(counts[classes + 1 : VOID])
+    if len(strange):
+        values = ", ".join(str(value) for value in strange[:5]) + (" ..." if len(strange) > 5 else "")
+        raise GfssError(
+            f"{file} has the value {values} but there are {classes} classes (values 1 to {classes}, 0 background, "
+            f"{VOID} void); correct the mask or name the missing classes"
+        )

@@ -1,0 +1,111 @@
+"""Picture files in, arrays out; everything that can be wrong with a file is answered in one sentence."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from gfss.common.errors import GfssError
+from gfss.data.catalog import VOID
+
+UNREADABLE = (OSError, SyntaxError, ValueError)  # what Pillow raises on files that are no good
+MASK_MODES = ("L", "P", "1")  # one 8-bit value per pixel: grey, palette index, black and white
+MAX_PIXELS = 150_000_000  # an image beyond this is a mistake or an attack
+ORIENTATION = 0x0112  # EXIF tag; values 5 to 8 exchange height and width
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000")  # others may start programs
+
+_OPENING = Lock()
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Height and width of a picture as ``read_image`` gives it, from the file's header where that is enough."""
+    with open_picture(path) as file:
+        width, height = file.size
+        try:
+            turned = file.getexif().get(ORIENTATION) in (5, 6, 7, 8)
+        except UNREADABLE as error:
+            raise _damaged(path, error) from None
+    return (width, height) if turned else (height, width)
+
+
+def read_image(path: Path | str) -> np.ndarray:
+    """Any picture as (height, width, 3) uint8: EXIF turned, grey, alpha, 16 bit and CMYK converted."""
+    with open_picture(Path(path)) as file:
+        try:
+            file.load()
+            image = ImageOps.exif_transpose(file)
+        except UNREADABLE as error:
+            raise _damaged(path, error) from None
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image, dtype=np.float64)
+        top = values.max() if image.mode == "F" else 65535
+        grey = np.clip(values * (255 / max(top, 1)), 0, 255).astype(np.uint8)
+        return np.repeat(grey[..., None], 3, axis=2)
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
+    return np.asarray(image.convert("RGB"))
+
+
+def read_mask(path: Path | str) -> np.ndarray:
+    """An index mask as (height, width) uint8; refuses colour pictures."""
+    with open_picture(Path(path)) as file:
+        if file.mode not in MASK_MODES:
+            raise GfssError(
+                f"{path} is a {file.mode} picture, not an index mask; save one 8-bit value per pixel (0 background, "
+                f"{VOID} void) or put a labelmap.txt with the colours beside it"
+            )
+        try:
+            values = np.asarray(ImageOps.exif_transpose(file))  # as the image is turned
+        except UNREADABLE as error:
+            raise _damaged(path, error) from None
+    return values.astype(np.uint8)
+
+
+def read_colours(path: Path) -> np.ndarray:
+    """A colour mask as (height, width, 3) uint8: palette applied, transparency dropped."""
+    with open_picture(path) as file:
+        try:
+            return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
+        except UNREADABLE as error:
+            raise _damaged(path, error) from None
+
+
+def open_picture(path: Path) -> Image.Image:
+    """Open a picture without decoding it; say in one sentence why that fails."""
+    try:
+        with _OPENING:
+            usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # the check below answers in a sentence
+            try:
+                file = Image.open(path, formats=_formats())
+            finally:
+                Image.MAX_IMAGE_PIXELS = usual
+    except FileNotFoundError:
+        raise GfssError(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise GfssError(f"{path} is a folder, not a picture") from None
+    except PermissionError:
+        raise GfssError(f"{path} may not be read; check its permissions") from None
+    except UNREADABLE as error:
+        raise GfssError(f"{path} is not a readable picture ({error})") from None
+    width, height = file.size
+    if height * width > MAX_PIXELS:
+        file.close()
+        raise GfssError(
+            f"{path} has {width} x {height} pixels; at most {MAX_PIXELS // 10**6} million are read, scale it down first"
+        )
+    return file
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """Those that this build of Pillow knows."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+def _damaged(path: Path | str, error: Exception) -> GfssError:
+    return GfssError(f"{path} is damaged or truncated ({error}); replace the file")

@@ -1,0 +1,157 @@
+"""Explain a data set in words: what is there, what must be fixed, what is worth knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from gfss.common.errors import GfssError
+from gfss.data import NAMES, SPLITS, open_dataset, own_path
+from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.datasets.base import REFERENCE_SIDE, least_area
+from gfss.data.datasets.custom import is_plain
+from gfss.data.datasets.folder import data_root
+from gfss.data.inspection import Inspection, as_labels, inspect
+from gfss.data.labels import Labels, read_labels
+
+NOT_OPENED = "data that cannot be opened"
+NOTHING_SHOWN = "masks without any class"
+UNNAMED = "the class"  # what binary masks show
+NO_NAMES = "binary masks do not say what they show; gfss teach gives it a name (--name NAME)"
+FEW = 5  # shots that few-shot tasks usually go up to
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class in figures.
+
+    Attributes:
+        name: class name.
+        images: images with at least one pixel of it.
+        usable: images where it is large enough to count.
+        share: mean share of the image's area, over the images that have it.
+    """
+
+    name: str
+    images: int
+    usable: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found in one split, or in data without splits.
+
+    Attributes:
+        title: name of the split or path.
+        format: label format in words.
+        images: number of images.
+        rows: one row per class.
+        background: share of background pixels.
+        void: share of void pixels.
+        problems: what must be fixed: kind -> one sentence per file.
+        remarks: what is worth knowing.
+    """
+
+    title: str
+    format: str = ""
+    images: int = 0
+    rows: list[ClassRow] = field(default_factory=list)
+    background: float = 0.0
+    void: float = 0.0
+    problems: dict[str, list[str]] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+
+
+def check(data: str, root: Path | None = None) -> list[Finding]:
+    """Look at every file of a data set; one finding per split, or one where there are no splits.
+
+    Args:
+        data: name or path as for ``open_dataset``.
+        root: folder of a named data set.
+    """
+    if data not in NAMES and not is_plain(own_path(data, root)):
+        return [_finding(Path(data).name, lambda: (read_labels(Path(data), class_name=UNNAMED), REFERENCE_SIDE))]
+    if data in ("pascal", "coco"):
+        data_root(data, root)
+
+    def opened(split: str) -> tuple[Labels, int | None]:
+        dataset = open_dataset(data, root, split)
+        return as_labels(dataset), dataset.reference_side
+
+    return [_finding(f"{Path(data).name} {split}", lambda split=split: opened(split)) for split in SPLITS]
+
+
+def _finding(title: str, opened: Callable[[], tuple[Labels, int | None]]) -> Finding:
+    try:
+        labels, reference_side = opened()
+    except GfssError as error:
+        return Finding(title, problems={NOT_OPENED: [str(error)]})
+    found = inspect(labels, f"looking at {title}")
+    rows = _rows(labels.classes, found, reference_side)
+    pixels = max(1, int(found.counts.sum()))
+    return Finding(
+        title,
+        labels.format,
+        len(labels),
+        rows,
+        background=float(found.counts[:, BACKGROUND].sum() / pixels),
+        void=float(found.counts[:, VOID].sum() / pixels),
+        problems=found.problems | _nothing_shown(found),
+        remarks=([NO_NAMES] if labels.classes == (UNNAMED,) else []) + _remarks(rows, found) + _left_out(labels),
+    )
+
+
+def _rows(classes: tuple[str, ...], found: Inspection, reference_side: int | None) -> list[ClassRow]:
+    usable = found.counts >= least_area(found.sizes, reference_side)[:, None]
+    shares = found.counts / np.maximum(found.sizes.prod(axis=1, keepdims=True), 1)
+    rows = []
+    for value, name in enumerate(classes, start=1):
+        present = found.counts[:, value] > 0
+        share = float(shares[present, value].mean()) if present.any() else 0.0
+        rows.append(ClassRow(name, int(present.sum()), int(usable[:, value].sum()), share))
+    return rows
+
+
+def _remarks(rows: list[ClassRow], found: Inspection) -> list[str]:
+    remarks: list[str] = []
+    absent = [row.name for row in rows if not row.images]
+    few = [row.name for row in rows if 0 < row.usable < FEW + 1]
+    empty = int((found.counts[:, 1:VOID].sum(axis=1) == 0).sum())
+    if absent:
+        remarks.append(f"no image shows {_listed(absent)}")
+    if few:
+        remarks.append(
+            f"fewer than {FEW + 1} images show {_listed(few)} large enough: one to five are enough to teach a class, "
+            f"but to measure it with {FEW} shots as well takes {FEW + 1}"
+        )
+    if 0 < empty < len(found.counts):
+        remarks.append(f"{empty} image(s) show no class at all")
+    return remarks
+
+
+def _nothing_shown(found: Inspection) -> dict[str, list[str]]:
+    """The problem that no mask shows anything."""
+    if not len(found.counts) or found.counts[:, 1:VOID].any():
+        return {}
+    if not found.counts[:, VOID].any():
+        return {NOTHING_SHOWN: ["all masks are empty (0 everywhere)"]}
+    return {
+        NOTHING_SHOWN: [
+            f"all masks have only 0 and {VOID}, and {VOID} means void; if they are binary masks, sort them into one "
+            "folder per class: masks/NAME/ID.png"
+        ]
+    }
+
+
+def _left_out(labels: Labels) -> list[str]:
+    """The remark about pictures without a label."""
+    names = [path.name for path in labels.unlabelled]
+    return [f"{len(names)} image(s) have no label and are left out: {_listed(names)}"] if names else []
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

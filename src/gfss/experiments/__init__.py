@@ -1,0 +1,1 @@
+"""Recipes, their plans, and everything that is trained and evaluated from them."""

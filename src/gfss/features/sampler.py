@@ -1,0 +1,188 @@
+"""Where episodes and tasks come from: indices become features and labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfss.common.errors import GfssError
+from gfss.data.catalog import Fold
+from gfss.data.datasets.base import Dataset
+from gfss.data.episodes import Task, episode, joint_episode
+from gfss.features.bank import Bank
+from gfss.features.cache import KEPT_SHARE, KeptFeatures, KeptImage, free_memory, keep
+from gfss.features.label_only import BlindStore
+from gfss.features.support import Episode, Query, Support
+from gfss.models.base_model import BaseModel
+from gfss.models.pspnet import Features, concatenate
+
+BLOCK = 20  # consecutive episodes of one source
+CHUNK = 16  # images that go through the pyramid head at once
+
+
+@dataclass
+class FeatureStore:
+    """Features of a split under a base model: encoder levels from the bank, the head's part kept in memory.
+
+    Attributes:
+        keep: keep the head's outputs of every image (fp16) once computed, as many as memory allows; for sets that are
+            read many times.
+    """
+
+    model: BaseModel
+    bank: Bank
+    keep: bool = False
+    _kept: dict[int, KeptImage] = field(default_factory=dict)
+    _most: int | None = None  # images that are kept
+
+    @torch.no_grad()
+    def features(self, images: Sequence[int]) -> Features:
+        """Features of some images."""
+        if not self.keep:
+            parts = [images[i : i + CHUNK] for i in range(0, len(images), CHUNK)]
+            return concatenate([self._head(part) for part in parts])
+        return KeptFeatures([self._kept.get(i) or self._keep(i) for i in images])
+
+    def labels(self, images: Sequence[int], table: np.ndarray, stride: int = 1) -> Tensor:
+        """Label maps as :meth:`gfss.features.bank.Bank.labels` gives them, where the features are."""
+        return self.bank.labels(images, table, stride).to(self.device)
+
+    @property
+    def size(self) -> int:
+        """Side of the square images and labels."""
+        return self.bank.size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.encoder.device
+
+    def _keep(self, i: int) -> KeptImage:
+        """One image as it is kept; by itself, since sums round in another way in a batch of another size."""
+        (image,) = keep(self._head([i]))
+        if self._most is None:
+            free = free_memory()
+            self._most = self.bank.count if free is None else int(KEPT_SHARE * free / image.bytes)
+        if len(self._kept) < self._most:
+            self._kept[i] = image
+        return image
+
+    def _head(self, images: Sequence[int]) -> Features:
+        return self.model.head(self.bank.features(images, self.device))
+
+    def rows(self) -> Tensor:
+        """Rows of the base classifier, (base + 1, channels)."""
+        return self.model.head.classifier.weight.detach()[:, :, 0, 0]
+
+
+@dataclass
+class EpisodeSource:
+    """Training episodes with fake novel classes, and test tasks with true ones.
+
+    Attributes:
+        fakes: base classes that may play the novel class in episodes; all if left out.
+        avoid: images that training episodes do not use.
+    """
+
+    store: FeatureStore | BlindStore
+    dataset: Dataset
+    fold: Fold
+    fakes: tuple[int, ...] | None = None
+    avoid: Sequence[int] | np.ndarray = ()
+
+    def for_episode(self, i: int) -> EpisodeSource:
+        """Where training episode ``i`` comes from."""
+        return self
+
+    def episode(self, seed: int, i: int, shots: int = 1, ways: int = 1, queries: int = 1, stride: int = 4) -> Episode:
+        """Training episode ``i``; its fake novel classes are taken out of the base classes."""
+        drawn = self.draw(seed, i, shots, ways, queries)
+        return self.materialise(drawn, self.episode_fold(drawn), stride)
+
+    def draw(self, seed: int, i: int, shots: int = 1, ways: int = 1, queries: int = 1) -> Task:
+        """Which images make up training episode ``i``."""
+        return episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes, self.avoid)
+
+    def draw_several(self, seed: int, i: int, shots: int, ways: int, queries: int) -> Task:
+        """Which images make up training episode ``i`` with several classes at once."""
+        try:
+            return joint_episode(self.dataset, self.fold.base, seed, i, shots, ways, queries, self.fakes, self.avoid)
+        except GfssError as error:
+            raise GfssError(f"{error}; or train without episodes of several classes (several: 0)") from None
+
+    @property
+    def most_ways(self) -> int:
+        """How many fake novel classes an episode can have."""
+        return min(len(self.fakes or self.fold.base), len(self.fold.base) - 1)
+
+    def episode_fold(self, drawn: Task) -> Fold:
+        """The fold inside an episode: fake novel classes are no base classes."""
+        return Fold(tuple(c for c in self.fold.base if c not in drawn.novel), self.fold.novel + drawn.novel)
+
+    def materialise(self, drawn: Task, fold: Fold, stride: int = 1) -> Episode:
+        """Features and labels of a drawn task; ``fold`` says what is base in it."""
+        support = self.support(drawn, fold)
+        query = Query(
+            self.query_features(drawn.queries, fold),
+            self.store.labels(drawn.queries, fold.label_table(drawn.novel), stride),
+        )
+        return Episode(support, query)
+
+    def query_features(self, images: Sequence[int], fold: Fold) -> Features:
+        """Features of images with the base scores of ``fold``'s base classes only."""
+        return self._without(self.store.features(images), fold)
+
+    def support(self, drawn: Task, fold: Fold) -> Support:
+        """The support set of a drawn task, labels at full size."""
+        images = [image for group in drawn.supports for image in group]
+        return Support(
+            features=self._without(self.store.features(images), fold),
+            labels=self.store.labels(images, fold.label_table(drawn.novel)),
+            novel=len(drawn.novel),
+            base_rows=self._rows(fold),
+            owners=tuple(owner for owner, group in enumerate(drawn.supports) for _ in group),
+            base_labels=tuple(self._keep(fold)),
+        )
+
+    def _keep(self, fold: Fold) -> list[int]:
+        """Outputs of the base classifier that stay: background and the classes that are base in ``fold``."""
+        return [0, *(self.fold.base.index(c) + 1 for c in fold.base)]
+
+    def _rows(self, fold: Fold) -> Tensor:
+        return self.store.rows()[self._keep(fold)]
+
+    def _without(self, features: Features, fold: Fold) -> Features:
+        keep = self._keep(fold)
+        if len(keep) == features.base.shape[1]:
+            return features
+        return Features(features.levels, features.pooled, features.bottleneck, features.base[:, keep])
+
+
+@dataclass
+class HeldOutSources:
+    """Training episodes whose fake novel classes the base model has never seen, as at test.
+
+    A base model that was trained on a class still shows it in its features when the class is taken out of its
+    classifier, and it is surer of images that it was trained on than of new ones; a calibrator trained on such episodes
+    learns to expect both, and true novel classes in new images disappoint it. So base classes and images are split into
+    parts, one base model is trained without each part of both, and that part makes up the episodes on this model. A
+    calibrator treats channels as a set, so it carries over to the full base model.
+
+    Attributes:
+        sources: one per group, with the group as ``fakes``.
+    """
+
+    sources: tuple[EpisodeSource, ...]
+
+    def for_episode(self, i: int) -> EpisodeSource:
+        """Where training episode ``i`` comes from: blocks of episodes take turns."""
+        return self.sources[i // BLOCK % len(self.sources)]
+
+    @property
+    def most_ways(self) -> int:
+        """How many fake novel classes every episode can have."""
+        return min(source.most_ways for source in self.sources)

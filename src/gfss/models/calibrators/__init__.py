@@ -1,0 +1,1 @@
+"""Calibrators: networks and rules that correct fused scores."""

@@ -1,0 +1,109 @@
+"""Calibrators: from fused scores to calibrated ones, with the help of the image's features and of the support's.
+
+The paper's is :mod:`gfss.models.calibrators.cross_covariance`, ours :mod:`gfss.models.calibrators.class_interaction`;
+the others are the paper's ablations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import torch
+from torch import Tensor, nn
+
+from gfss.common.errors import GfssError, unknown
+from gfss.models.calibrators.class_interaction import Exchange, PixelExchange
+from gfss.models.calibrators.cross_covariance import CrossCovariance
+from gfss.models.calibrators.options import CalibratorOptions, Kind
+from gfss.models.calibrators.support_similarity import Evidence
+from gfss.models.pspnet import Features
+
+
+class Calibrator(nn.Module):
+    """Calibrated scores = learned scale x fused scores + offsets."""
+
+    def __init__(self, options: CalibratorOptions, size: tuple[int, int]) -> None:
+        """Make a calibrator for maps of a size (others are handled by resampling its projections)."""
+        super().__init__()
+        self.options = options
+        self.map_size = size
+        positions = size[0] * size[1]
+        self.scale = nn.Parameter(torch.tensor(float(options.scale))) if options.scale is not None else None
+        self.attention = None
+        self.linear = None
+        self.pixel = None
+        self.exchange = None
+        if options.kind in ("cross-covariance", "self-attention"):
+            self.attention = CrossCovariance(options, size)
+        elif options.kind in ("linear", "linear-no-residual"):
+            self.linear = nn.Linear(positions, positions)
+        elif options.kind == "pixel":
+            self.pixel = PixelExchange()
+        elif options.kind != "exchange":
+            raise unknown("calibrator", options.kind, get_args(Kind))
+        if options.exchange:
+            self.exchange = Exchange(len(options.compared), self.attention is not None, options.both_fusions)
+
+    def forward(self, fused: Tensor, features: Features | None, novel: int, evidence: Evidence | None = None) -> Tensor:
+        """Calibrate.
+
+        Args:
+            fused: fused scores (batch, background + base + novel, h, w).
+            features: of the same images; None will do where :attr:`reads_features` is false.
+            novel: number of novel classes, last in class order.
+            evidence: what support and query say; None will do where :attr:`reads_evidence` is false.
+
+        Returns:
+            Scores like ``fused``; their softmax are the calibrated probabilities.
+        """
+        kept = fused if self.scale is None else fused * self.scale
+        if self.linear is not None:
+            return self._linear(kept, fused)
+        if self.pixel is not None:
+            return kept + self.pixel(fused, novel)
+        offsets = None
+        if self.attention is not None:
+            offsets = self.attention(fused, self._tokens(fused, features))
+            kept = kept + offsets
+        if self.exchange is None:
+            return kept
+        if evidence is None:
+            raise GfssError(
+                "this calibrator reads the evidence of support and query; give it, or take another calibrator"
+            )
+        return kept + self.exchange(fused, novel, evidence, offsets)
+
+    def _tokens(self, fused: Tensor, features: Features | None) -> list[Tensor]:
+        if not self.reads_features:
+            return [fused]
+        assert features is not None
+        return channel_maps(features, self.options.features)
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether it looks at the image's features, not only at scores and evidence."""
+        return self.options.kind == "cross-covariance"
+
+    @property
+    def reads_evidence(self) -> bool:
+        """Whether it looks at the evidence of support and query."""
+        return self.exchange is not None
+
+    def _linear(self, kept: Tensor, fused: Tensor) -> Tensor:
+        assert self.linear is not None
+        if fused.shape[-2:] != self.map_size:
+            raise GfssError(
+                f"a linear calibrator works on {self.map_size[0]} x {self.map_size[1]} maps only, "
+                f"these are {fused.shape[-2]} x {fused.shape[-1]}"
+            )
+        offset = self.linear(fused.flatten(2)).view_as(fused)
+        return offset if self.options.kind == "linear-no-residual" else kept + offset
+
+
+def channel_maps(features: Features, names: Sequence[str]) -> list[Tensor]:
+    """Maps by name, pyramid branches at their own resolution."""
+    maps: list[Tensor] = []
+    for name in names:
+        maps += list(features.pooled) if name == "pooled" else [features.named([name])]
+    return maps

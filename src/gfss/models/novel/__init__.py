@@ -1,0 +1,1 @@
+"""The novel classifier: the head and its fitting."""

@@ -1,0 +1,181 @@
+"""Novel classifier: a small head fitted on the support set (G_novel), conv3x3 -> ReLU -> conv1x1.
+
+Fitting is a pure function of (maps, labels, seed). There are two exact ways to run the same gradient descent
+(:mod:`gfss.models.novel.fitting`); :func:`fit_novel` takes the one with fewer operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from gfss.common.errors import GfssError
+from gfss.data.catalog import VOID
+from gfss.models.novel.fitting import KERNEL, Descent, convolve, fit_dual, fit_plain
+from gfss.models.pspnet import Features
+
+HALVINGS = 6  # a fit that diverges is repeated with half the step, at most so often
+
+
+@dataclass(frozen=True)
+class NovelOptions:
+    """How the novel classifier is fitted; the defaults are our best, :data:`PAPER` is the paper's way.
+
+    Attributes:
+        features: maps it reads (see :meth:`Features.named`); the paper: ``("bottleneck",)``.
+        normalise: L2-normalise each of these maps over its channels.
+        hidden: channels between the two layers.
+        steps: gradient steps.
+        rate: fixed learning rate.
+        momentum: momentum of SGD.
+        weight_decay: weight decay.
+        label_stride: the loss is taken at every so many pixels.
+    """
+
+    features: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
+    normalise: bool = True
+    hidden: PositiveInt = 64
+    steps: PositiveInt = 50
+    rate: PositiveFloat = 0.5
+    momentum: NonNegativeFloat = 0.0
+    weight_decay: NonNegativeFloat = 0.0
+    label_stride: PositiveInt = 4
+
+    def descent(self, rate: float) -> Descent:
+        """The optimiser's part, at a learning rate."""
+        return Descent(self.steps, rate, self.momentum, self.weight_decay)
+
+
+PAPER = NovelOptions(features=("bottleneck",), normalise=False, hidden=512, rate=0.1, label_stride=1)
+
+
+@dataclass(frozen=True)
+class NovelClassifier:
+    """Fitted heads, one per episode.
+
+    Attributes:
+        first: (episodes, hidden, channels, 3, 3).
+        first_bias: (episodes, hidden).
+        second: (episodes, classes, hidden); class 0 is "none of the novel ones".
+        second_bias: (episodes, classes).
+    """
+
+    first: Tensor
+    first_bias: Tensor
+    second: Tensor
+    second_bias: Tensor
+
+    def logits(self, maps: Tensor, episode: int = 0) -> Tensor:
+        """Scores of query maps (queries, channels, h, w) under one head: (queries, classes, h, w)."""
+        if maps.shape[1] != self.first.shape[2]:
+            raise GfssError(
+                f"the novel classifier was fitted on {self.first.shape[2]} channels, these features have "
+                f"{maps.shape[1]}; use the features it was fitted on"
+            )
+        return self.decide(convolve(maps, self.first[episode]), episode)
+
+    def decide(self, first: Tensor, episode: int = 0) -> Tensor:
+        """Scores from the results of the first layer without bias (queries, hidden, h, w), which are overwritten."""
+        hidden = first.add_(self.first_bias[episode][:, None, None]).relu_()
+        logits = self.second[episode] @ hidden.flatten(2) + self.second_bias[episode][:, None]
+        return logits.unflatten(2, (first.shape[-2], first.shape[-1]))
+
+
+def novel_maps(features: Features, options: NovelOptions) -> Tensor:
+    """What the novel classifier reads, (batch, channels, h, w)."""
+    if not options.normalise:
+        return features.named(options.features)
+    return features.unit(*options.features)
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def fit_novel(
+    maps: Tensor, labels: Tensor, classes: int, options: NovelOptions, seed: int = 0, form: str | None = None
+) -> NovelClassifier:
+    """Fit one head per episode on its supports.
+
+    Args:
+        maps: (episodes, supports, channels, h, w).
+        labels: (episodes, supports, height, width): 0 none, 1..classes-1 novel classes, 255 ignored.
+        classes: outputs, the "none" class included.
+        seed: of the initial weights; the same for every episode.
+        form: ``plain`` or ``dual``; the cheaper one if left out.
+    """
+    if not torch.isfinite(maps).all():
+        raise GfssError("the support features hold NaN or infinite values; rebuild the feature bank or check the image")
+    weights = class_weights(labels, classes, maps.dtype)
+    start = initial_weights(maps.shape[2], options.hidden, classes, seed, maps.dtype, maps.device)
+    fit = {"plain": fit_plain, "dual": fit_dual}[form or cheaper_form(maps, options.hidden, options.steps)]
+    rate, todo = options.rate, torch.arange(len(maps))
+    result: list[Tensor] | None = None
+    for _ in range(HALVINGS + 1):
+        fitted = fit(maps[todo], labels[todo], weights[todo], start, options.descent(rate))
+        if result is None:
+            result = fitted
+        else:
+            for whole, part in zip(result, fitted, strict=True):
+                whole[todo] = part
+        finite = torch.stack([part.flatten(1).isfinite().all(dim=1) for part in result]).all(dim=0)
+        if finite.all():
+            return NovelClassifier(*(part.detach() for part in result))
+        rate, todo = rate / 2, (~finite).nonzero().squeeze(1)
+    raise GfssError("fitting the novel classifier diverges even with tiny steps; check the support features")
+
+
+def class_weights(labels: Tensor, classes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Weights of the cross entropy, (episodes, classes): 1 for "none", (none pixels / own pixels) for a class."""
+    flat = labels.flatten(1).long()
+    counts = torch.stack([(flat == c).sum(dim=1) for c in range(classes)], dim=1).double()
+    if (counts.sum(dim=1) == 0).any():
+        raise GfssError("a support mask is void everywhere; label the object in it")
+    if (counts[:, 1:] == 0).any():
+        raise GfssError("a support mask has no pixel of the class to learn; label the object in it")
+    if (counts[:, 0] == 0).any():
+        raise GfssError(
+            "a support mask shows only the class and nothing else; label it so that some background is left"
+        )
+    return (counts[:, :1] / counts).to(dtype)
+
+
+def support_labels(labels: Tensor, classes: Sequence[int]) -> Tensor:
+    """Fold labels to those of the novel classifier: ``classes[i]`` becomes i + 1, void stays, all else 0."""
+    out = torch.where(labels == VOID, labels, torch.zeros_like(labels))
+    for position, label in enumerate(classes, start=1):
+        out[labels == label] = position
+    return out
+
+
+def cheaper_form(maps: Tensor, hidden: int, steps: int = 50) -> str:
+    """Whichever of the two exact forms needs fewer multiplications."""
+    _, supports, channels, height, width = maps.shape
+    positions = supports * height * width
+    plain = steps * 2 * positions * KERNEL * channels * hidden
+    gram = positions**2 * (channels + KERNEL)
+    dual = gram + steps * positions**2 * hidden + 2 * positions * KERNEL * channels * hidden
+    return "dual" if dual < plain else "plain"
+
+
+@lru_cache(maxsize=4)
+@torch.inference_mode(False)
+def initial_weights(
+    channels: int, hidden: int, classes: int, seed: int, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, ...]:
+    """Initial weights as torch initialises convolutions: uniform within 1 / sqrt(inputs). Not to be written to."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(shape: tuple[int, ...], inputs: int) -> Tensor:
+        values = torch.rand(shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return (values / inputs**0.5).to(device=device, dtype=dtype)
+
+    return (
+        uniform((hidden, channels, 3, 3), channels * KERNEL),
+        uniform((hidden,), channels * KERNEL),
+        uniform((classes, hidden), hidden),
+        uniform((classes,), hidden),
+    )

@@ -1,0 +1,1 @@
+"""Computations in a faster form that gives the same numbers."""

@@ -1,0 +1,107 @@
+"""Pictures of a task: support, query, truth, score maps and what every method makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfss.data.catalog import VOID
+from gfss.data.contact_sheet import class_colours, overlay
+from gfss.data.episodes import Task
+from gfss.data.transforms import fitted_size, square_image
+from gfss.features.sampler import EpisodeSource
+from gfss.methods.base import Method
+from gfss.models.ops.upsample import class_map, upsample
+
+NOVEL_COLOUR = (255, 106, 0)
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One query of a task as pictures, (height, width, 3) uint8.
+
+    Attributes:
+        support: support image with the novel object marked.
+        query: the query image.
+        truth: its labels.
+        base_heat: largest base score (background left out) as a heat map over the image.
+        novel_heat: novel score as a heat map over the image.
+        predictions: method name -> its class map over the image.
+    """
+
+    support: np.ndarray
+    query: np.ndarray
+    truth: np.ndarray
+    base_heat: np.ndarray
+    novel_heat: np.ndarray
+    predictions: dict[str, np.ndarray]
+
+
+@torch.no_grad()
+def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[Method], heat: Method) -> TaskView:
+    """Look at one query of a task.
+
+    Args:
+        query: place of the query among the task's queries.
+        methods: whose predictions are shown; they learn the task here.
+        heat: method whose scores give the heat maps (NSF).
+    """
+    support = source.support(drawn, source.fold)
+    image = drawn.queries[query]
+    features = source.store.features([image])
+    table = source.fold.label_table(drawn.novel)
+    size = source.store.size
+    pixels = square_image(source.dataset.image(image), size)
+    height, width = _fitted(source.dataset.image(image), size)
+    heat.learn(support)
+    scores = upsample(heat.scores(features), (size, size))[0]
+    base = len(source.fold.base)
+    predictions: dict[str, np.ndarray] = {}
+    for method in methods:
+        method.learn(support)
+        predictions[method.name] = class_map(method.scores(features), (size, size))[0].numpy()
+
+    def crop(picture: np.ndarray) -> np.ndarray:
+        return picture[:height, :width]
+
+    first = drawn.supports[0][0]
+    support_pixels = square_image(source.dataset.image(first), size)
+    support_label = support.labels[0].numpy()
+    support_size = _fitted(source.dataset.image(first), size)
+    example = marked(support_pixels, np.where(support_label > base, support_label, 0), base)
+    return TaskView(
+        support=example[: support_size[0], : support_size[1]],
+        query=crop(pixels),
+        truth=crop(marked(pixels, source.store.labels([image], table)[0].numpy(), base)),
+        base_heat=crop(heat_map(pixels, scores[1 : base + 1].amax(dim=0))),
+        novel_heat=crop(heat_map(pixels, scores[base + 1 :].amax(dim=0))),
+        predictions={name: crop(marked(pixels, labels, base)) for name, labels in predictions.items()},
+    )
+
+
+def _fitted(image: np.ndarray, size: int) -> tuple[int, int]:
+    return fitted_size(image.shape[0], image.shape[1], size)
+
+
+def marked(image: np.ndarray, labels: np.ndarray, base: int) -> np.ndarray:
+    """Labels as colours over a grey image: novel classes (labels above ``base``) bright orange, base classes pale."""
+    colours = class_colours(base)
+    colours[1 : base + 1, 0] //= 3  # less red, so that none looks like the novel colour
+    colours[base + 1 : VOID] = NOVEL_COLOUR
+    colours[VOID] = 128
+    grey = np.broadcast_to(image.mean(axis=2, keepdims=True), image.shape) * 0.7
+    pale = overlay(grey, labels, colours, strength=0.45)
+    novel = ((labels > base) & (labels != VOID))[..., None]
+    return np.where(novel, overlay(grey, labels, colours, strength=0.8), pale)
+
+
+def heat_map(image: np.ndarray, scores: Tensor) -> np.ndarray:
+    """Scores in [0, 1] as colours from blue over green to red, over a grey image."""
+    value = scores.clamp(0, 1).numpy()[..., None]
+    ramp = np.concatenate([value, 1 - np.abs(2 * value - 1), 1 - value], axis=2) * 255
+    grey = image.mean(axis=2, keepdims=True).repeat(3, axis=2)
+    return (0.35 * grey + 0.65 * ramp).clip(0, 255).astype(np.uint8)

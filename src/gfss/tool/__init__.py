@@ -1,1 +1,0 @@
-"""The parts of the practitioner's tool; :mod:`gfss.segmenter` puts them together."""

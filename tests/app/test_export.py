@@ -1,0 +1,61 @@
+"""ONNX: the same model elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.app import make
+
+from gfss.app.segmenter import Segmenter
+from gfss.common.errors import GfssError
+
+pytest.importorskip("onnx", reason="the extra 'export' is not installed")
+pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
+pytest.importorskip("onnxscript", reason="the extra 'export' is not installed")
+
+
+@pytest.fixture(scope="module")
+def taught() -> Segmenter:
+    model = Segmenter(make.network(spread=4.0))  # sure of its base classes: near-ties would be decided by rounding
+    model.teach("box", *make.labelled(1))
+    return model
+
+
+@pytest.fixture(scope="module")
+def exported(taught: Segmenter, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("onnx") / "model.onnx"
+    taught.export(path)
+    return path
+
+
+def test_onnx_agrees_with_torch(taught: Segmenter, exported: Path) -> None:
+    from gfss.app.onnx_model import OnnxModel
+
+    model = OnnxModel(exported)
+    assert model.classes == taught.classes
+    same = []
+    for seed, (height, width) in enumerate([(48, 64), (64, 64), (200, 90)]):
+        image = make.labelled(seed, height, width)[0]
+        for options in ({}, {"novel_bias": 0.3}, {"tile": True}):
+            same.append((model.segment(image, **options).mask == taught.segment(image, **options).mask).mean())
+    assert min(same) > 0.99
+    assert np.mean(same) > 0.999
+
+
+def test_files_that_are_no_model_are_refused(exported: Path, tmp_path: Path) -> None:
+    import onnx
+
+    from gfss.app.onnx_model import OnnxModel
+
+    with pytest.raises(GfssError, match="does not exist"):
+        OnnxModel(tmp_path / "none.onnx")
+    (tmp_path / "cut.onnx").write_bytes(exported.read_bytes()[:1000])
+    with pytest.raises(GfssError, match="not a readable ONNX file"):
+        OnnxModel(tmp_path / "cut.onnx")
+    foreign = onnx.load(exported)
+    del foreign.metadata_props[:]
+    onnx.save(foreign, tmp_path / "foreign.onnx")
+    with pytest.raises(GfssError, match="was not written by gfss export"):
+        OnnxModel(tmp_path / "foreign.onnx")
