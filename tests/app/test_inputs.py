@@ -127,3 +127,44 @@ def test_masks_never_overwrite_each_other() -> None:
     assert output_names([Path("x/a.jpg"), Path("x/a.png")]) == ["a_jpg", "a_png"]
     with pytest.raises(GfssError, match="2 of the pictures are called 'a_jpg'"):
         output_names([Path("x/a.jpg"), Path("y/a.jpg")])
+
+
+def test_images_without_the_class_come_along_when_they_are_wanted(tmp_path: Path) -> None:
+    masks = {"a": files.boxes(1, 2), "b": files.boxes(1), "c": files.boxes(2), "d": files.boxes()}
+    files.plain(tmp_path, masks, ("dog", "box"))
+    folder = (tmp_path / "images", tmp_path / "masks", "box")
+    assert [one.id for one in labelled_images(*folder)] == ["a.jpg", "c.jpg"]
+    found = labelled_images(*folder, negatives=9)
+    assert [(one.id, one.shows) for one in found] == [
+        ("a.jpg", True),
+        ("b.jpg", False),
+        ("c.jpg", True),
+        ("d.jpg", False),
+    ]
+    assert [one.id for one in labelled_images(*folder, negatives=1)] == ["a.jpg", "b.jpg", "c.jpg"]
+    for one, mask in zip(found, masks.values(), strict=True):
+        assert one.names == ("dog", "box")
+        assert one.others is not None
+        assert ((one.others == 1) == (mask == 1)).all()
+        assert set(np.unique(one.others)) <= {0, 1}  # the class itself is in the mask alone
+
+
+def test_empty_binary_masks_are_images_without_the_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, mask in {"a": files.boxes(255), "b": files.boxes()}.items():
+        files.photo(tmp_path / "images" / f"{name}.jpg")
+        files.png(tmp_path / "masks" / f"{name}.png", mask)
+    with_empty = labelled_images(tmp_path / "images", tmp_path / "masks", "box", negatives=5)
+    assert [(one.id, one.shows, one.others) for one in with_empty] == [("a.jpg", True, None), ("b.jpg", False, None)]
+    assert capsys.readouterr().err == ""
+    pair = labelled_images([COLOUR, COLOUR], [GREY > 5, GREY > 50], "box")
+    assert [one.shows for one in pair] == [True, False]
+
+
+def test_a_labelme_file_without_shapes_says_that_nothing_is_there(tmp_path: Path) -> None:
+    for name, shapes in {"a": [("box", "rectangle", [[2, 2], [10, 12]])], "b": []}.items():
+        files.photo(tmp_path / f"{name}.jpg")
+        files.labelme(tmp_path / f"{name}.json", shapes)
+    assert [(one.id, one.shows) for one in labelled_images(tmp_path, "labelme", "box", negatives=3)] == [
+        ("a.jpg", True),
+        ("b.jpg", False),
+    ]

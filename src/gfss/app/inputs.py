@@ -19,6 +19,7 @@ from gfss.data.datasets.base import pixel_counts
 from gfss.data.datasets.folder import IMAGE_SUFFIXES
 from gfss.data.images import read_image
 from gfss.data.labels import Labels, read_labels
+from gfss.data.labels.base import ClassMask
 from gfss.data.labels.png import BINARY, class_value, read_grey
 
 Picture: TypeAlias = str | Path | np.ndarray | Image.Image
@@ -27,11 +28,27 @@ LABELME = "labelme"  # as a source of masks: the JSON files beside the images
 
 @dataclass(frozen=True)
 class Labelled:
-    """An image (height, width, 3) uint8 and its mask (height, width) uint8: 1 the class, 0 the rest, 255 void."""
+    """A labelled image. Its mask may be all 0: the image is known not to show the class.
+
+    Attributes:
+        id: name of the image.
+        image: (height, width, 3) uint8.
+        mask: (height, width) uint8: 1 the class, 0 the rest, 255 void.
+        others: (height, width) uint8: value i + 1 where the label file shows ``names[i]``, another class than the one
+            asked for, 0 elsewhere; None where the labels are of one class.
+        names: classes of ``others``.
+    """
 
     id: str
     image: np.ndarray
     mask: np.ndarray
+    others: np.ndarray | None = None
+    names: tuple[str, ...] = ()
+
+    @property
+    def shows(self) -> bool:
+        """Whether the class is in the image."""
+        return bool((self.mask == 1).any())
 
 
 def as_image(source: Picture, name: str = "the image") -> np.ndarray:
@@ -101,18 +118,23 @@ def output_names(paths: Sequence[Path]) -> list[str]:
 
 
 def labelled_images(
-    images: Picture | Sequence[Picture], masks: Picture | Sequence[Picture], name: str
+    images: Picture | Sequence[Picture], masks: Picture | Sequence[Picture], name: str, *, negatives: int = 0
 ) -> list[Labelled]:
-    """Support images of a class from whatever the user has.
+    """Labelled images of a class from whatever the user has.
+
+    Images without the class come from label sources: empty masks, images on which other classes are labelled, label
+    files without a shape. An image that has no label is none of them: nobody has said that the class is not there.
 
     Args:
         images: a picture or several; with one label source also a folder or several.
         masks: one mask per image, or one label source: a folder, ``labelme``, a COCO ``.json`` or a CVAT ``.zip``.
         name: the class; binary masks show it, other label files call it so.
+        negatives: at most so many images of a label source that do not show the class, the first ones. Where every
+            image came with a mask of its own, all are returned.
     """
     pictures = _several(images)
     if isinstance(masks, str | Path) and not _is_mask_file(masks):
-        return _from_source(pictures, masks, name)
+        return _from_source(pictures, masks, name, negatives)
     given = _several(masks)
     if len(pictures) != len(given):
         raise GfssError(f"{len(pictures)} image(s) and {len(given)} mask(s) were given; each image needs one mask")
@@ -136,20 +158,42 @@ def shows_one_class(images: Sequence[Picture], masks: str | Path) -> bool:
     return _is_mask_file(masks) or _read_source(files, masks, "").format == BINARY
 
 
-def _from_source(pictures: Sequence[Picture], source: str | Path, name: str) -> list[Labelled]:
+def _from_source(pictures: Sequence[Picture], source: str | Path, name: str, negatives: int) -> list[Labelled]:
     files = [Path(p) for p in pictures if isinstance(p, str | Path)]
     if len(files) != len(pictures):
         raise GfssError(f"labels in {source} go with image files; give paths instead of arrays, or one mask per image")
     labels = _read_source(files, source, name)
-    found = labels.supports(name)
-    if labels.format == BINARY and len(found) < len(labels):
-        used = {path for path, _ in found}
-        without = [readable_name(path) for path in labels.images if path not in used]
-        note(f"{len(without)} of {len(labels)} masks are empty and teach nothing: {', '.join(without)}")
+    chosen: list[ClassMask] = []
+    without: list[str] = []
+    for one in labels.of_class(name):
+        if not one.shows:
+            without.append(readable_name(one.image))
+        if one.shows or len(without) <= negatives:
+            chosen.append(one)
+    if len(without) == len(labels):
+        raise GfssError(f"none of the {len(labels)} labelled images shows a '{name}'; label at least one")
+    if labels.format == BINARY and len(without) > negatives:
+        note(f"{len(without)} of {len(labels)} masks are empty and teach nothing: {listed(without)}")
     if labels.unlabelled:
         rest = [readable_name(path) for path in labels.unlabelled]
-        note(f"{len(rest)} image(s) have no label and teach nothing: {', '.join(rest[:8])}{' ...' * (len(rest) > 8)}")
-    return [Labelled(readable_name(path), read_image(path), mask) for path, mask in found]
+        note(f"{len(rest)} image(s) have no label and teach nothing: {listed(rest)}")
+    return [_labelled(one, labels) for one in chosen]
+
+
+def _labelled(one: ClassMask, labels: Labels) -> Labelled:
+    several = len(labels.classes) > 1
+    return Labelled(
+        readable_name(one.image),
+        read_image(one.image),
+        one.mask,
+        one.others if several else None,
+        labels.classes if several else (),
+    )
+
+
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """Names with commas; of many the first ones."""
+    return ", ".join(names[:most]) + " ..." * (len(names) > most)
 
 
 def _read_source(files: list[Path], source: str | Path, name: str) -> Labels:

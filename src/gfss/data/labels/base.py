@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,26 @@ from gfss.common.errors import GfssError, unknown
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.datasets.base import pixel_counts, refuse_other_size, refuse_unknown_values
 from gfss.data.images import image_size
+
+
+@dataclass(frozen=True)
+class ClassMask:
+    """One image under one class.
+
+    Attributes:
+        image: image file.
+        mask: (height, width) uint8: 1 the class, 0 the rest, 255 void.
+        others: (height, width) uint8: ids of the other labelled classes, 0 elsewhere.
+    """
+
+    image: Path
+    mask: np.ndarray
+    others: np.ndarray
+
+    @property
+    def shows(self) -> bool:
+        """Whether the class is in the image."""
+        return bool((self.mask == 1).any())
 
 
 @dataclass(frozen=True)
@@ -46,16 +66,21 @@ class Labels:
         refuse_unknown_values(pixel_counts(mask), self.files[i], len(self.classes))
         return mask
 
-    def supports(self, class_name: str) -> list[tuple[Path, np.ndarray]]:
-        """The images of one class, each with a mask (height, width) uint8: 1 the class, 0 the rest, 255 void."""
+    def of_class(self, class_name: str) -> Iterator[ClassMask]:
+        """Every labelled image under one class, in order, those that do not show it included."""
         if class_name not in self.classes:
             unknown_class = unknown("class", class_name, self.classes)
             raise GfssError(f"{unknown_class}; --label NAME says what the label file calls the class")
+        value = self.classes.index(class_name) + 1
         table = np.full(256, BACKGROUND, dtype=np.uint8)
-        table[self.classes.index(class_name) + 1] = 1
-        table[VOID] = VOID
-        masks = ((path, table[self.mask(i)]) for i, path in enumerate(self.images))
-        found = [(path, mask) for path, mask in masks if (mask == 1).any()]
+        table[value], table[VOID] = 1, VOID
+        for i, path in enumerate(self.images):
+            mask = self.mask(i)
+            yield ClassMask(path, table[mask], np.where((mask == value) | (mask == VOID), BACKGROUND, mask))
+
+    def supports(self, class_name: str) -> list[tuple[Path, np.ndarray]]:
+        """The images of one class, each with a mask (height, width) uint8: 1 the class, 0 the rest, 255 void."""
+        found = [(one.image, one.mask) for one in self.of_class(class_name) if one.shows]
         if not found:
             raise GfssError(f"none of the {len(self)} labelled images shows a '{class_name}'; label at least one")
         return found
