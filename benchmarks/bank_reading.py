@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from PIL import Image
 
@@ -56,11 +57,8 @@ def median_ms(run: Callable[[], object], rounds: int) -> tuple[float, float]:
 
 def own_memory_mb() -> float | None:
     """Memory of this process without mapped files, where the system tells it."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return None
-    line = next(line for line in status.read_text().splitlines() if line.startswith("RssAnon"))
-    return int(line.split()[1]) / 1024
+    info = psutil.Process().memory_info()
+    return (info.rss - info.shared) / 2**20 if hasattr(info, "shared") else None
 
 
 def memory_over_reads(bank: Bank, batch: int, reads: int) -> list[tuple[int, float | None]]:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from encoder_forms import peak_memory
 from torch import Tensor
 
 from gfss.common.files import write_json
+from gfss.evaluation.records import peak_memory_mb
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.options import PRINTED
 from gfss.models.pspnet import BINS, Features
@@ -127,10 +127,10 @@ def measure_times(sizes: Sizes, batch: int, threads: int, rounds: int) -> dict[s
 def measure_memory(form: str, sizes: Sizes, batch: int, threads: int) -> float | None:
     """Megabytes that a process needs for the inputs and one training step, on top of the imports."""
     torch.set_num_threads(threads)
-    before = peak_memory()
+    before = peak_memory_mb()
     calibrator, forms = prepare(sizes, batch, (form,))
     train_step(calibrator, forms[form])
-    after = peak_memory()
+    after = peak_memory_mb()
     return None if before is None or after is None else after - before
 
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from gfss.common.files import write_json
+from gfss.evaluation.records import peak_memory_mb
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder, select_levels
 from gfss.models.encoders.fuse import fused, traced
@@ -113,18 +114,9 @@ def measure(form: str, name: str, batch: int, size: int, threads: int, rounds: i
         "batch": batch,
         "ms_per_image": statistics.median(times[WARM_UP:]),
         "fastest_ms_per_image": min(times[WARM_UP:]),
-        "peak_mb": peak_memory(),
+        "peak_mb": peak_memory_mb(),
         "levels": [level.numpy() for level in levels],
     }
-
-
-def peak_memory() -> float | None:
-    """Highest resident memory of this process in MB, where the system tells it."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return None
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
 
 
 def difference(levels: Sequence[np.ndarray], reference: Sequence[np.ndarray]) -> float:

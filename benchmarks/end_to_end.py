@@ -28,7 +28,6 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a package
 
-from encoder_forms import peak_memory
 from episode import NoBank
 from tool_agreement import experiment_parser, opened
 
@@ -37,6 +36,7 @@ from gfss.common.threads import side_by_side
 from gfss.data.episodes import Task
 from gfss.evaluation.metrics import image_counts
 from gfss.evaluation.protocols import draw_tasks, examine
+from gfss.evaluation.records import peak_memory_mb
 from gfss.experiments.experiment import Experiment
 from gfss.features.bank import build_bank
 from gfss.features.sampler import CHUNK, EpisodeSource, FeatureStore
@@ -135,7 +135,7 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int | None)
         "ratio": total["plain"] / total["ours"],
         "ratio_of_tasks": seconds["plain"] / seconds["ours"],
         "equal_pixels": sum(equal) / sample,
-        "peak_memory_mb": peak_memory(),
+        "peak_memory_mb": peak_memory_mb(),
     }
 
 

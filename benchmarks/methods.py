@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from encoder_forms import peak_memory
 from torch import nn
 
 from gfss.common.files import write_json
 from gfss.data.catalog import VOID
+from gfss.evaluation.records import peak_memory_mb
 from gfss.features.support import Query, Support
 from gfss.methods import TRAINED, UNTRAINED, Context, build_method
 from gfss.methods.base import Method
@@ -77,7 +77,7 @@ def ready(name: str, head: PyramidHead, side: int) -> Method:
 def measure(name: str, shots: int, queries: int, side: int, threads: int, rounds: int, small: bool) -> dict[str, Any]:
     """Seconds to learn a task and to segment its queries (scores and class maps at full size), and peak memory."""
     torch.set_num_threads(threads)
-    before = peak_memory()
+    before = peak_memory_mb()
     head = make_head(small)
     support, query = make_task(head, shots, queries, side)
     method = ready(name, head, side)
@@ -93,7 +93,7 @@ def measure(name: str, shots: int, queries: int, side: int, threads: int, rounds
             class_map(method.scores(query.features), size)
         learning.append(learned - start)
         segmenting.append(time.perf_counter() - learned)
-    peak = peak_memory()
+    peak = peak_memory_mb()
     return {
         "method": name,
         "shots": shots,

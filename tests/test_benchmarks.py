@@ -41,9 +41,3 @@ def test_methods(tmp_path: Path) -> None:
     rows = run_small("methods.py", tmp_path, "--rounds", "1", "--shots", "1", "--methods", *names)["rows"]
     assert [row["method"] for row in rows] == names
     assert all(row["learn_seconds"] > 0 and row["segment_seconds_per_image"] > 0 for row in rows)
-
-
-def test_huge_pages(tmp_path: Path) -> None:
-    figures = run_small("huge_pages.py", tmp_path)
-    assert figures["ratio"] == figures["without"]["seconds"] / figures["with"]["seconds"]
-    assert all(figures[name]["faults"] >= 0 for name in ("with", "without"))

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 __version__ = "0.1.0"
-
-# torch asks Linux for huge pages for large tensors, if told before it is first used: far fewer page faults
-# (benchmarks/huge_pages.py)
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 _FROM_SEGMENTER = ("Segmenter", "load")
 

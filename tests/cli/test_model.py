@@ -80,7 +80,7 @@ def test_teach_segment_classes_forget(
     assert "On the support images (2 images)" in text
     assert "knows 4 classes now, box among them" in text
     page = (tmp_path / "r.html").read_text()
-    assert page.startswith("<!DOCTYPE html>")
+    assert page.startswith("<!doctype html>")
     assert "box" in page
     assert main(["classes", str(model)]) == 0
     assert "  4  box  (taught from 2: shot1.png, shot2.png)" in capsys.readouterr().out

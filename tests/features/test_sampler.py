@@ -197,10 +197,3 @@ def test_kept_features_leave_memory_and_stay_the_same(tmp_path: Path, monkeypatc
     for _ in range(2):
         assert torch.equal(few.features(range(10)).bottleneck, whole)
         assert len(few._kept) == 4  # half of the free memory
-
-
-def test_where_free_memory_is_not_known_all_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "free_memory", lambda: None)
-    source = make_source(tmp_path, keep=True)
-    source.store.features(range(10))
-    assert len(source.store._kept) == 10

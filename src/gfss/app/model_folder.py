@@ -10,28 +10,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from gfss.common.errors import GfssError
-from gfss.common.files import make_folder, read_json, write_atomically
-
-try:
-    import fcntl
-except ImportError:  # Windows: two programs that change one model at once are not told apart
-    fcntl = None
+from gfss.common.files import UMASK, read_json, refuse_unwritable, write_atomically
 
 FORMAT = "gfss model 1"
 TENSORS, ABOUT, CARD = "model.safetensors", "model.json", "card.md"  # embedded models have the tensors under this name
-OWN = (TENSORS, "model-*.safetensors", CARD, ".model*.part", f".{CARD}*.part")  # what a crash may leave
+LOCK = ".lock"
+OWN = (TENSORS, "model-*.safetensors", CARD, LOCK, ".model*.part", f".{CARD}*.part")  # what a crash may leave
 Parts = dict[str, dict[str, Tensor]]  # part (head, calibrator ...) -> tensor name -> tensor
 SEPARATOR = "/"  # between the part and the name of a tensor
 
@@ -59,8 +54,8 @@ def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str,
     content = {"format": FORMAT, **about, "tensors": file, "sha256": sums}
     sums[ABOUT] = _about_digest(content)
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    make_folder(folder)
-    with _alone(folder):
+    refuse_unwritable(folder)
+    with FileLock(folder / LOCK, mode=0o666 & ~UMASK):  # one program at a time
         if expected is not None and checksum(folder) != expected:
             raise GfssError(
                 f"the model in {folder} was changed by another program meanwhile; nothing was written: repeat the "
@@ -71,23 +66,9 @@ def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str,
                 out.write(data)
         for pattern in OWN:
             for path in folder.glob(pattern):
-                if path.name not in (file, CARD):
+                if path.name not in (file, CARD, LOCK):
                     path.unlink(missing_ok=True)
     return sums[ABOUT]
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other programs from writing a model into the folder."""
-    if fcntl is None:
-        yield
-        return
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)
 
 
 def read_model(folder: Path) -> tuple[Parts, dict[str, Any]]:

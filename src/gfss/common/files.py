@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from platformdirs import user_cache_path
+
 from gfss.common.errors import GfssError
 
 DISK_FULL = "the disk is full"
@@ -21,11 +23,19 @@ os.umask(UMASK)
 
 
 def cache_folder(name: str) -> Path:
-    """A folder for things that can be made again: ``$GFSS_CACHE/name`` or ``~/.cache/gfss/name``."""
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gfss"
-    folder = Path(os.environ.get("GFSS_CACHE") or default) / name
+    """A folder for things that can be made again, in ``$GFSS_CACHE`` or the system's folder for caches."""
+    given = os.environ.get("GFSS_CACHE")
+    folder = (Path(given) if given else default_cache()) / name
     make_folder(folder)
     return folder
+
+
+def default_cache() -> Path:
+    """Where the system keeps caches of programs; ``~/.cache/gfss``, where gfss kept its own at first, if it exists."""
+    early = Path.home() / ".cache" / "gfss"
+    if early.is_dir() and not os.environ.get("XDG_CACHE_HOME"):
+        return early
+    return user_cache_path("gfss", appauthor=False)
 
 
 def make_folder(folder: Path) -> None:

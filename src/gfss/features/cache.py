@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -54,14 +54,9 @@ def keep(features: Features) -> list[KeptImage]:
     ]
 
 
-def free_memory() -> int | None:
-    """Bytes that programs may still take, None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    sizes = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
-    return next((1024 * int(size) for size in sizes), None)
+def free_memory() -> int:
+    """Bytes that programs may still take."""
+    return psutil.virtual_memory().available
 
 
 class KeptFeatures(Features):

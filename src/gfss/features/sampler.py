@@ -65,8 +65,7 @@ class FeatureStore:
         """One image as it is kept; by itself, since sums round in another way in a batch of another size."""
         (image,) = keep(self._head([i]))
         if self._most is None:
-            free = free_memory()
-            self._most = self.bank.count if free is None else int(KEPT_SHARE * free / image.bytes)
+            self._most = int(KEPT_SHARE * free_memory() / image.bytes)
         if len(self._kept) < self._most:
             self._kept[i] = image
         return image

@@ -13,7 +13,7 @@ from gfss.experiments.experiment import Experiment
 from gfss.experiments.stages import train_base_stage, train_method_stage
 from gfss.methods.score_fusion import NormalisedScoreFusion
 from gfss.models.calibrators.options import PRESETS
-from gfss.reporting.html import Page
+from gfss.reporting.page import Page
 from gfss.reporting.task_images import view_task
 from gfss.training.checkpoints import has_checkpoint
 from gfss.training.episodic_options import EpisodicOptions
@@ -93,7 +93,7 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
     page.bars({name: (before[name] or 0, after[name] or 0) for name in after if name in names}, new=novel)
     page.section("What it looks like", "Orange is the new class. Score maps go from blue (0) to red (1).")
     header, rows = _examples(experiment)
-    page.pictures(header, rows)
+    page.images(header, rows)
     return page
 
 

@@ -15,7 +15,7 @@ from gfss.evaluation.records import MetricName, Record, is_record, read_records
 from gfss.experiments.experiment import Experiment
 from gfss.reporting.charts import balance_chart
 from gfss.reporting.figures import Grid, make_figure
-from gfss.reporting.html import Page
+from gfss.reporting.page import Page
 from gfss.reporting.paper import comparable_figure
 from gfss.reporting.report_means import Mean, System, by_folds, class_means, means_of, systems_of
 from gfss.reporting.tables import NOTHING, grouped_tables
@@ -94,8 +94,8 @@ def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
             for name, (figures, *_) in everywhere.items()
             if figures.base is not None and figures.novel is not None
         }
-        if metric == METRICS[0] or METRICS[0] not in records[0].figures:
-            page.add(balance_chart(points, AFTER))
+        if points and (metric == METRICS[0] or METRICS[0] not in records[0].figures):
+            page.chart(balance_chart(points, AFTER), "Methods by base and novel IoU, as in the table below")
         header = ["method", "base", "novel", "mIoU", "H", "H in the paper", "folds", "seeds", "tasks"]
         for part in (everywhere, elsewhere):
             if part is elsewhere and part:
@@ -170,7 +170,7 @@ def _look(page: Page, experiment: Experiment, shots: int, names: set[str]) -> No
 
 
 def _grid(page: Page, grid: Grid) -> None:
-    page.pictures(grid.header, grid.rows, grid.notes)
+    page.images(grid.header, grid.rows, grid.notes)
 
 
 def _ready(experiment: Experiment, name: str, shots: int) -> bool:

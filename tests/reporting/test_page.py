@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gfss.reporting.html import Page
+from gfss.reporting.page import Page
 
 VOID_TAGS = {"meta", "img", "br"}
 
@@ -36,7 +36,7 @@ def make_page(path: Path) -> str:
     page.table(["method", "H"], [["nsf", "40.7"], ["pcn", "44.3"], ["base", "-"]], best=(1,))
     page.section("Bars")
     page.bars({"cat": (10.0, 20.0), "new one": (0.0, 35.5)}, new=["new one"])
-    page.pictures(["query"], [[np.zeros((4, 5, 3), dtype=np.uint8)]], notes=["a note"])
+    page.images(["query"], [[np.zeros((4, 5, 3), dtype=np.uint8)]], notes=["a note"])
     page.write(path)
     return path.read_text(encoding="utf-8")
 
@@ -51,11 +51,11 @@ def test_page_is_balanced_and_self_contained(tmp_path: Path) -> None:
 def test_text_is_escaped_and_best_is_marked(tmp_path: Path) -> None:
     text = make_page(tmp_path / "page.html")
     assert "A &lt;title&gt;" in text
-    assert "<td class=best>44.3</td>" in text
+    assert '<td class="best">44.3</td>' in text
     assert "<td>40.7</td>" in text
 
 
 def test_bars_show_before_and_after(tmp_path: Path) -> None:
     text = make_page(tmp_path / "page.html")
-    assert "width:35.5%" in text
+    assert "width: 35.5%" in text
     assert "10.0 → 20.0" in text
