@@ -25,7 +25,7 @@ from torch import Tensor
 from gfss.common.files import write_json
 from gfss.evaluation.records import peak_memory_mb
 from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import PRINTED
+from gfss.models.calibrators.options import AS_PRINTED
 from gfss.models.pspnet import BINS, Features
 
 FORMS = ("plain", "fast")
@@ -80,7 +80,7 @@ def prepare(sizes: Sizes, batch: int, forms: tuple[str, ...]) -> tuple[Calibrato
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        calibrator = Calibrator(replace(PRINTED, dimension=sizes.dimension), (sizes.side, sizes.side))
+        calibrator = Calibrator(replace(AS_PRINTED, dimension=sizes.dimension), (sizes.side, sizes.side))
     fused = maps(sizes.classes, sizes.side).softmax(dim=1)
     base = maps(1, sizes.side)
     # small values keep the softmax away from a single channel, so that all gradients count in the comparison
@@ -88,7 +88,7 @@ def prepare(sizes: Sizes, batch: int, forms: tuple[str, ...]) -> tuple[Calibrato
     features = Features({"layer4": level}, tuple(pooled), base, base)
     runs: dict[str, Callable[[], Tensor]] = {"fast": lambda: calibrator(fused, features, 1)}
     if "plain" in forms:
-        channels = features.named(PRINTED.features).flatten(2)
+        channels = features.named(AS_PRINTED.features).flatten(2)
         runs["plain"] = lambda: plain(calibrator, fused, channels)
     return calibrator, {form: runs[form] for form in forms}
 

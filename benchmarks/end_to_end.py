@@ -91,12 +91,15 @@ def seconds_once(experiment: Experiment, fitter: NovelFitter, images: int | None
 
 def measure(experiment: Experiment, sample: int, tasks: int, images: int | None) -> dict[str, Any]:
     """Both ways on the same tasks."""
-    method = experiment.method("pcn", 1)
+    method = experiment.method("pcn-support", 1)
     assert isinstance(method, Calibrated)
     assert isinstance(method.inner, NormalisedScoreFusion)
     fitter = method.inner.fitter
     plain = Calibrated(
-        NormalisedScoreFusion(NovelFitter(experiment.novel_options, form="plain")), method.calibrator, "pcn", True
+        NormalisedScoreFusion(NovelFitter(experiment.novel_options, form="plain")),
+        method.calibrator,
+        "pcn-support",
+        True,
     )
     kept, bank = experiment.val_source, experiment.bank("val")
     about = (bank.folder, bank.size, bank.channels, bank.count)

@@ -85,7 +85,7 @@ def make_source(bank: Bank, dataset: Dataset, encoder: Encoder, fold: Fold) -> E
 def iteration_ms(source: EpisodeSource, side: int, options: EpisodicOptions, rounds: int) -> tuple[float, float]:
     """Median time of one iteration of training PCN's calibrator, wall clock and processor."""
     torch.manual_seed(0)
-    method = build_method("pcn", Context(source.store.model, (side, side)))
+    method = build_method("pcn-support", Context(source.store.model, (side, side)))
     assert isinstance(method, Calibrated)
 
     def iterate() -> None:

@@ -3,8 +3,8 @@
     python benchmarks/tool_agreement.py --root PASCAL --runs runs --fold 0 --json agreement.json
 
 The support images of one draw of the joint protocol are taught one class after another with ``gfss teach``, all other
-val images are segmented with ``gfss segment``, and the masks that it wrote are counted. The harness examines ``pcn``
-on the same draw.
+val images are segmented with ``gfss segment``, and the masks that it wrote are counted. The harness examines
+``pcn-support`` on the same draw.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def through_the_commands(experiment: Experiment, task: Task, shots: int, folder:
     """Teach and segment with the commands; the figures of the masks on disk."""
     data, fold, size = experiment.val_set, experiment.classes, experiment.size
     model, masks = folder / "model", folder / "masks"
-    start: Path | str = experiment.method_folder("pcn", shots)
+    start: Path | str = experiment.method_folder("pcn-support", shots)
     for class_id, supports in zip(task.novel, task.supports, strict=True):
         shown = folder / data.classes[class_id - 1]
         for part in ("images", "masks"):
@@ -92,7 +92,9 @@ def main() -> None:
     experiment = opened(options)
     task = joint_task(experiment.val_set, experiment.classes, 0, 0, options.shots)
     start = time.perf_counter()
-    harness = examine([experiment.method("pcn", options.shots)], experiment.val_source, [task])["pcn"].metrics
+    harness = examine([experiment.method("pcn-support", options.shots)], experiment.val_source, [task])[
+        "pcn-support"
+    ].metrics
     expected = {key: metric.summary().model_dump() for key, metric in harness.items()}
     examined = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

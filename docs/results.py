@@ -21,7 +21,8 @@ METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
 TASKS = 1000  # paired tasks per fold; the README marks cells with fewer
 
 SYSTEMS = {
-    "pcn": "**PCN** (our calibrator)",
+    "pcn-support": "**PCN-support**, ours (`pcn-support`)",
+    "pcn": "PCN, the paper's (`pcn`)",
     "pixel": "learned per-pixel calibrator (`pixel`)",
     "acastle": "ACASTLE",
     "capl": "CAPL",
@@ -42,31 +43,31 @@ SYSTEMS = {
     "gated": "gated rule",
 }
 ABLATIONS = {
-    "pcn": "**PCN** (`pcn`)",
+    "pcn": "PCN, the paper's (`pcn`)",
+    "pcn-as-printed": "PCN as printed (`pcn-as-printed`)",
+    "pcn-as-printed-scaled": "the same on scores times a learned scale (`pcn-as-printed-scaled`)",
+    "pcn-support": "**PCN-support**, ours (`pcn-support`)",
     "score": "score fusion",
-    "score+T": "score fusion with our calibrator (`score+T`)",
+    "score+support": "score fusion with our calibrator (`score+support`)",
     "npf": "NPF",
-    "npf+T": "NPF with our calibrator (`npf+T`)",
+    "npf+support": "NPF with our calibrator (`npf+support`)",
     "nsf": "NSF",
     "acastle": "ACASTLE",
-    "acastle+T": "ACASTLE with our calibrator (`acastle+T`)",
+    "acastle+support": "ACASTLE with our calibrator (`acastle+support`)",
     "denet": "DENet",
-    "denet+T": "DENet with our calibrator (`denet+T`)",
+    "denet+support": "DENet with our calibrator (`denet+support`)",
     "pfenet": "PFENet",
-    "pfenet+T": "PFENet with our calibrator (`pfenet+T`)",
-    "pcn-printed": "PCN as printed (`pcn-printed`)",
-    "pcn-printed-scaled": "the same on scores times a learned scale (`pcn-printed-scaled`)",
-    "pcn-printed-from-nsf": "the same, starting at NSF (`pcn-printed-from-nsf`)",
+    "pfenet+support": "PFENet with our calibrator (`pfenet+support`)",
     "linear-no-residual": "linear layer without residual (`linear-no-residual`)",
     "linear": "linear layer (`linear`)",
     "self-attention": "self-attention over classes (`self-attention`)",
     "pixel": "learned per-pixel calibrator (`pixel`)",
-    "pcn-attention": "PCN with cross-covariance (`pcn-attention`)",
-    "pcn-layer2": "the same, layer 2 alone (`pcn-layer2`)",
-    "pcn-layer3": "the same, layer 3 alone (`pcn-layer3`)",
-    "pcn-layer4": "the same, layer 4 alone (`pcn-layer4`)",
-    "pcn-pooled": "the same, pyramid alone (`pcn-pooled`)",
-    "pcn-layer4-pooled": "the same, layer 4 and pyramid (`pcn-layer4-pooled`)",
+    "pcn-support-attention": "PCN-support with the paper's cross-covariance (`pcn-support-attention`)",
+    "pcn-support-layer2": "the same, layer 2 alone (`pcn-support-layer2`)",
+    "pcn-support-layer3": "the same, layer 3 alone (`pcn-support-layer3`)",
+    "pcn-support-layer4": "the same, layer 4 alone (`pcn-support-layer4`)",
+    "pcn-support-pooled": "the same, pyramid alone (`pcn-support-pooled`)",
+    "pcn-support-layer4-pooled": "the same, layer 4 and pyramid (`pcn-support-layer4-pooled`)",
     "linear-probe": "linear probe",
 }
 SETTINGS = {
@@ -76,7 +77,7 @@ SETTINGS = {
     "cross-entropy": "cross entropy alone (`cross-entropy`)",
     "pixels-once": "novel pixels count once (`pixels-once`)",
     "nsf-alone": "NSF alone is read, not both fusions (`nsf-alone`)",
-    "pcn": "**as chosen** (`pcn`)",
+    "pcn-support": "**as chosen** (`pcn-support`)",
 }
 WEIGHTS = {
     "nsf": "NSF",
@@ -87,7 +88,6 @@ WEIGHTS = {
     "diam-30": "DIaM, weight 30 (`diam-30`)",
     "diam-100": "DIaM, weight 100 (`diam-100`; published)",
 }
-PAPER_NAMES = {"pcn-printed": "pcn", "pcn-layer4-pooled": "layer4+high", "pcn-pooled": "high"}  # others: see _paper
 
 
 def systems(encoder: str, shots: int, protocol: str) -> list[tuple[str, ...]]:
@@ -230,10 +230,9 @@ def _mark(records: Sequence[Record]) -> str:
 
 def _paper(record: Record, fold: int | None) -> str:
     """H of the paper, per-image, of its own end-to-end ResNet-50; empty where it has none."""
-    method = PAPER_NAMES.get(record.method, record.method.removeprefix("pcn-"))
     found = comparable_figure(
         data=record.data,
-        method=method,
+        method=record.method,
         protocol="paired",
         metric="per-image",
         encoder=record.encoder,

@@ -37,7 +37,7 @@ def test_novel_fitting(tmp_path: Path) -> None:
 
 
 def test_methods(tmp_path: Path) -> None:
-    names = ["nsf", "pcn", "bcm", "acastle"]
+    names = ["nsf", "pcn-support", "bcm", "acastle"]
     rows = run_small("methods.py", tmp_path, "--rounds", "1", "--shots", "1", "--methods", *names)["rows"]
     assert [row["method"] for row in rows] == names
     assert all(row["learn_seconds"] > 0 and row["segment_seconds_per_image"] > 0 for row in rows)

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md", "docs/decisions.md")
-NAMES = {"imprinting": "imprint", "score fusion": "score", "pcn": "pcn"}
+NAMES = {"imprinting": "imprint", "score fusion": "score"}
 FOLDS = ("fold 0", "fold 1", "fold 2", "fold 3")
 
 

@@ -21,8 +21,8 @@ def test_every_part_loads_on_its_base_model(fold: Path) -> None:
     base = load_base(fold / "base")
     side = base.encoder.map_size(base.card.size)
     methods = [path for path in sorted(fold.iterdir()) if path.name != "base"]
-    expected = {f"{name}-1shot" for name in ("pcn", "pixel", "acastle", "capl", "denet", "pfenet")}
-    expected |= {"pcn-5shot", "pixel-5shot"}
+    expected = {f"{name}-1shot" for name in ("pcn-support", "pixel", "acastle", "capl", "denet", "pfenet")}
+    expected |= {"pcn-support-5shot", "pixel-5shot"}
     assert expected <= {path.name for path in methods}
     for folder in methods:
         method = build_method(folder.name.rsplit("-", 1)[0], Context(base, (side, side)))

@@ -23,7 +23,7 @@ from gfss.models.calibrators.support_similarity import SupportMemory
 
 READING = {
     "default": make.CALIBRATOR,
-    "with attention": replace(PRESETS["with-attention"], dimension=16),
+    "with attention": replace(PRESETS["pcn-support-attention"], dimension=16),
     "one map": replace(make.CALIBRATOR, compared=("bottleneck",)),
 }
 OTHER = make.picture(7), np.pad(np.ones((20, 30), dtype=np.uint8), ((14, 14), (17, 17)))
@@ -126,7 +126,7 @@ def test_a_failed_lesson_leaves_the_memory(model: Segmenter) -> None:
     assert model.knowledge is before
 
 
-@pytest.mark.parametrize("options", [None, replace(PRESETS["printed"], dimension=16), PRESETS["pixel"]])
+@pytest.mark.parametrize("options", [None, replace(PRESETS["pcn-as-printed"], dimension=16), PRESETS["pixel"]])
 def test_a_model_that_does_not_look_at_its_support_has_no_memory(options: CalibratorOptions | None) -> None:
     network = make.network(calibrated=options is not None, options=options or make.CALIBRATOR)
     model = Segmenter(network)

@@ -29,17 +29,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = make.network().base
     save_base(folder / "base", base)
     for shots in (1, 5):
-        calibrator = Calibrator(PRESETS["default"], (17, 17))
+        calibrator = Calibrator(PRESETS["pcn-support"], (17, 17))
         assert calibrator.scale is not None
         calibrator.scale.data.fill_(shots)
-        method = Calibrated(NormalisedScoreFusion(NovelFitter()), calibrator, "pcn", trained=True)
-        save_method(folder / f"pcn-{shots}shot", method, base.card, {})
-    other = Calibrated(NormalisedParameterFusion(), Calibrator(PRESETS["default"], (17, 17)), "npf+T", trained=True)
-    save_method(folder / "npf+T-1shot", other, base.card, {})
+        method = Calibrated(NormalisedScoreFusion(NovelFitter()), calibrator, "pcn-support", trained=True)
+        save_method(folder / f"pcn-support-{shots}shot", method, base.card, {})
+    other = Calibrated(
+        NormalisedParameterFusion(), Calibrator(PRESETS["pcn-support"], (17, 17)), "npf+support", trained=True
+    )
+    save_method(folder / "npf+support-1shot", other, base.card, {})
     return folder
 
 
-@pytest.mark.parametrize(("part", "scale"), [("", 1), ("pcn-1shot", 1), ("pcn-5shot", 5), ("base", None)])
+@pytest.mark.parametrize(
+    ("part", "scale"), [("", 1), ("pcn-support-1shot", 1), ("pcn-support-5shot", 5), ("base", None)]
+)
 def test_trained_folders_are_models(trained: Path, part: str, scale: int | None) -> None:
     model = gfss.load(trained / part)
     calibrator = model.network.calibrator
@@ -49,8 +53,8 @@ def test_trained_folders_are_models(trained: Path, part: str, scale: int | None)
 
 
 def test_other_methods_are_no_calibrators(trained: Path) -> None:
-    with pytest.raises(GfssError, match=r"holds the method 'npf\+T'; a model takes a calibrator on nsf"):
-        gfss.load(trained / "npf+T-1shot")
+    with pytest.raises(GfssError, match=r"holds the method 'npf\+support'; a model takes a calibrator on nsf"):
+        gfss.load(trained / "npf+support-1shot")
 
 
 def test_packing_halves_the_weights_and_embedding_gives_a_name(
@@ -58,8 +62,8 @@ def test_packing_halves_the_weights_and_embedding_gives_a_name(
 ) -> None:
     monkeypatch.setattr(sources, "ASSETS", tmp_path / "assets")
     assert sources.embedded_models() == []
-    pack(trained / "base", trained / "pcn-1shot", tmp_path / "assets" / "noise-tiny")
-    pack(trained / "base", trained / "pcn-1shot", tmp_path / "whole", half=False)
+    pack(trained / "base", trained / "pcn-support-1shot", tmp_path / "assets" / "noise-tiny")
+    pack(trained / "base", trained / "pcn-support-1shot", tmp_path / "whole", half=False)
     assert sources.embedded_models() == ["noise-tiny"]
     folders = (tmp_path / "assets" / "noise-tiny", tmp_path / "whole")
     sizes = [next(folder.glob("model-*.safetensors")).stat().st_size for folder in folders]

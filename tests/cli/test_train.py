@@ -51,10 +51,10 @@ def test_evaluate_writes_a_record_that_repeats(
 ) -> None:
     paths = [tmp_path / name for name in ("first.json", "second.json")]
     for path in paths:
-        assert evaluate("--method", "pcn", "--seed", "4", "-o", str(path)) == 0
+        assert evaluate("--method", "pcn-support", "--seed", "4", "-o", str(path)) == 0
     first, second = map(read_record, paths)
     assert same_result(first, second)
-    assert (first.method, first.tasks, first.seed, first.recipe["size"]) == ("pcn", 3, 4, 49)
+    assert (first.method, first.tasks, first.seed, first.recipe["size"]) == ("pcn-support", 3, 4, 49)
     assert len(first.supports) == 3
     assert f"base {first.figures['accumulated'].base:.2f}" in capsys.readouterr().out
 

@@ -21,7 +21,7 @@ from gfss.experiments.stages import train_base_stage, train_method_stage
 from gfss.features import bank as bank_module
 from gfss.features.bank import build_bank
 from gfss.features.sampler import FeatureStore
-from gfss.methods import CALIBRATED
+from gfss.models.calibrators.options import PRESETS
 from gfss.models.encoders import build_encoder
 from gfss.models.novel.classifier import NovelOptions
 from gfss.training.base import BaseOptions
@@ -69,13 +69,13 @@ def opened(data: Path, runs: Path, device: torch.device) -> Experiment:
 def run_all(data: Path, runs: Path, device: torch.device) -> list[Record]:
     """Every stage and method, each opened anew as separate commands would."""
     train_base_stage(opened(data, runs, device), options=FROZEN)
-    train_method_stage(opened(data, runs, device), "pcn", 1, options=EPISODIC)
+    train_method_stage(opened(data, runs, device), "pcn-support", 1, options=EPISODIC)
     for name in TRAINED:
         train_method_stage(opened(data, runs, device), name, 1, options=EPISODIC)
     last = opened(data, runs, device)
     last.val_source = replace(last.val_source, store=FeatureStore(last.model, last.bank("val")))  # nothing is rounded
-    records = evaluate_stage(last, ("pcn", *TRAINED, *UNTRAINED, *VARIANTS), 1, "paired", tasks=2)
-    return records + evaluate_stage(last, ("pcn", "nsf", "bcm"), 1, "joint", tasks=1)
+    records = evaluate_stage(last, ("pcn-support", *TRAINED, *UNTRAINED, *VARIANTS), 1, "paired", tasks=2)
+    return records + evaluate_stage(last, ("pcn-support", "nsf", "bcm"), 1, "joint", tasks=1)
 
 
 @pytest.mark.usefixtures("one_form")
@@ -97,7 +97,7 @@ def test_an_encoder_and_every_calibrator_are_trained_on_another_device(data: Pat
         for place in (CPU, device):
             experiment = opened(data, tmp_path / place.type, place)
             iou = train_base_stage(experiment, options=WHOLE)
-            names = [*CALIBRATED, "score+T", "npf+T"]
+            names = [*PRESETS, "score+T", "npf+T"]
             figures.append((iou, {name: train_method_stage(experiment, name, 1, options=fresh) for name in names}))
     assert figures[0] == figures[1]
 
@@ -110,7 +110,7 @@ def test_held_out_models_with_an_encoder_of_their_own_are_on_the_device_too(data
         for place in (CPU, device):
             experiment = opened(data, tmp_path / place.type, place)
             train_base_stage(experiment, options=replace(WHOLE, epochs=1))
-            losses.append(train_method_stage(experiment, "pcn", 1, options=options))
+            losses.append(train_method_stage(experiment, "pcn-support", 1, options=options))
     assert losses[0] == losses[1]
 
 

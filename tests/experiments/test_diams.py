@@ -129,7 +129,7 @@ def test_a_plan_counts_the_adaptation_to_every_query(tmp_path: Path) -> None:
 
 def test_a_calibrator_on_a_named_one_is_compared_twice(folder: Path) -> None:
     """The second comparison finds the calibrator of the first."""
-    calibrators = {"tight+T": {"preset": "default", "compared": ["layer4"]}}
+    calibrators = {"tight+T": {"preset": "pcn-support", "compared": ["layer4"]}}
     recipe = small(folder / "squares", methods=["diam", "tight+T"], calibrators=calibrators)
     first, second = (list(Tuning(recipe, experiment_in(folder, recipe), 1, 2).examine(1)) for _ in range(2))
     assert [same_result(*both) for both in zip(first, second, strict=True)] == [True, True]

@@ -32,7 +32,7 @@ def test_held_out_base_models_are_counted_once() -> None:
         if step.kind == "train"
     }
     assert added.pop("pixel") == pytest.approx(estimate.held_out(3).seconds)  # the first calibrator
-    assert set(added) == {"acastle", "capl", "denet", "pfenet", "pcn-printed", "pcn"}
+    assert set(added) == {"acastle", "capl", "denet", "pfenet", "pcn", "pcn-support"}
     assert all(seconds == 0 for seconds in added.values())
     assert estimate.held_out(3).seconds == pytest.approx(4 / 3 * estimate.base(first=False).seconds)
 

@@ -36,7 +36,7 @@ def test_defaults_depend_on_the_data() -> None:
     assert (scenes.encoder, scenes.size, scenes.folder) == ("tiny", 113, Path("runs/scenes-tiny/fold0"))
     assert (photographs.encoder, photographs.size) == ("lite0", 417)
     assert photographs.base_folder == Path("runs/pascal-lite0/fold2/base")
-    assert photographs.method_folder("pcn", 5) == Path("runs/pascal-lite0/fold2/pcn-5shot")
+    assert photographs.method_folder("pcn-support", 5) == Path("runs/pascal-lite0/fold2/pcn-support-5shot")
 
 
 def test_names_are_safe_in_paths() -> None:
@@ -93,14 +93,16 @@ def test_unknown_method(with_model: Experiment) -> None:
 
 
 def test_an_untrained_method_is_answered_with_the_command(with_model: Experiment) -> None:
-    with pytest.raises(GfssError, match=r"'pcn' is not trained for 5 shot.* gfss train method --method pcn --shots 5"):
-        with_model.method("pcn", 5)
-    assert not with_model.method("pcn", 5, trained=False).trained
+    with pytest.raises(
+        GfssError, match=r"'pcn-support' is not trained for 5 shot.* gfss train method --method pcn-support --shots 5"
+    ):
+        with_model.method("pcn-support", 5)
+    assert not with_model.method("pcn-support", 5, trained=False).trained
 
 
 def test_methods_are_built_the_same_for_the_same_seed(with_model: Experiment) -> None:
     _ = with_model.context  # opening the base model draws random numbers too
-    modules = [with_model.method("pcn", 1, seed, trained=False).module for seed in (0, 0, 1)]
+    modules = [with_model.method("pcn-support", 1, seed, trained=False).module for seed in (0, 0, 1)]
     states = [[float(value.double().sum()) for value in module.state_dict().values()] for module in modules if module]
     assert states[0] == states[1] != states[2]
 

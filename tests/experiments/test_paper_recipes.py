@@ -57,6 +57,6 @@ def test_levels_that_a_method_needs_are_asked_for_before_anything_runs(change: s
 
 
 def test_maps_that_evidence_needs_are_asked_for_before_anything_runs() -> None:
-    changes = ["levels=layer4", "base.levels=[layer4]", "novel=paper", "methods=pcn", "per_method={}"]
-    with pytest.raises(GfssError, match=r"calibrators\.pcn\.compared.*layer3"):
+    changes = ["levels=layer4", "base.levels=[layer4]", "novel=paper", "methods=pcn-support", "per_method={}"]
+    with pytest.raises(GfssError, match=r"calibrators\.pcn-support\.compared.*layer3"):
         read_recipe(find_recipe("frozen/pascal-lite0"), changes)

@@ -68,14 +68,14 @@ def test_what_is_done_is_not_done_again(data: Path, finished: Path) -> None:
     assert states(plan) == [("base", "done"), ("evaluate", "done")]
     assert run_plan(plan) == 0
     records = [read_record(path) for path in find_records([finished / "results"])]
-    assert {record.method for record in records} == {"base", "nsf", "pcn"}
+    assert {record.method for record in records} == {"base", "nsf", "pcn-support"}
     (cost,) = read_costs(next((finished / "results").rglob("costs.csv")))
-    assert (cost.method, cost.resumed) == ("pcn", False)
+    assert (cost.method, cost.resumed) == ("pcn-support", False)
     assert cost.seconds > 0
 
 
 def test_two_processes_write_the_record_of_one(data: Path, finished: Path, tmp_path: Path) -> None:
-    content = tiny_content(data, methods=["nsf", "pcn", "npf"], protocols={"paired": 5})
+    content = tiny_content(data, methods=["nsf", "pcn-support", "npf"], protocols={"paired": 5})
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(content))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "gfss"]
@@ -85,12 +85,12 @@ def test_two_processes_write_the_record_of_one(data: Path, finished: Path, tmp_p
     assert done.returncode == 0, done.stderr
     run_plan(Plan(make_recipe(content), finished / "runs", tmp_path / "one"))
     first, second = ([read_record(path) for path in find_records([tmp_path / name])] for name in ("one", "two"))
-    assert [record.method for record in first] == ["base", "npf", "nsf", "pcn"]
+    assert [record.method for record in first] == ["base", "npf", "nsf", "pcn-support"]
     assert all(same_result(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_only_the_missing_method_is_evaluated(data: Path, finished: Path) -> None:
-    recipe = make_recipe(tiny_content(data, methods=["nsf", "pcn", "npf"]))
+    recipe = make_recipe(tiny_content(data, methods=["nsf", "pcn-support", "npf"]))
     (step,) = plan_in(finished, recipe).todo
     assert (step.kind, step.methods) == ("evaluate", ("npf",))
 
@@ -104,7 +104,7 @@ def test_records_without_their_models_need_no_training(data: Path, finished: Pat
 
 def test_records_of_other_settings_are_outdated(data: Path, finished: Path) -> None:
     more_tasks = plan_in(finished, make_recipe(tiny_content(data, protocols={"paired": 3})))
-    assert [step.methods for step in more_tasks.todo] == [("nsf", "pcn")]
+    assert [step.methods for step in more_tasks.todo] == [("nsf", "pcn-support")]
 
 
 def test_records_of_more_tasks_stay(data: Path, finished: Path) -> None:
@@ -165,10 +165,10 @@ def test_methods_on_another_base_model_are_refused(data: Path, finished: Path, t
         _ = Plan(recipe, tmp_path / "runs", tmp_path / "results").steps
     experiment = recipe.experiment(0, tmp_path / "runs")
     with pytest.raises(GfssError, match="base model whose epochs is 1, not 3"):
-        experiment.method("pcn", 1)
-    shutil.rmtree(experiment.method_folder("pcn", 1))
+        experiment.method("pcn-support", 1)
+    shutil.rmtree(experiment.method_folder("pcn-support", 1))
     with pytest.raises(GfssError, match="base-without-part1of3 was trained with epochs 1"):
-        train_method_stage(experiment, "pcn", 1, options=recipe.training("pcn", 1))
+        train_method_stage(experiment, "pcn-support", 1, options=recipe.training("pcn-support", 1))
 
 
 def test_an_interrupted_run_continues_and_equals_another(
@@ -211,7 +211,7 @@ def test_a_setting_from_after_a_training_is_a_difference_where_asked() -> None:
 
 
 def test_a_record_from_before_a_setting_is_outdated(data: Path, finished: Path) -> None:
-    path = next(path for path in find_records([finished / "results"]) if read_record(path).method == "pcn")
+    path = next(path for path in find_records([finished / "results"]) if read_record(path).method == "pcn-support")
     content = path.read_text()
     try:
         older = json.loads(content)
@@ -250,11 +250,11 @@ def test_changed_train_images_are_noticed_though_all_records_are_there(
         _ = plan_in(tmp_path, recipe).todo
     shutil.rmtree(experiment.base_folder)
     train_base_stage(experiment, options=recipe.base)
-    with pytest.raises(GfssError, match="pcn-1shot was trained on other images or masks"):
+    with pytest.raises(GfssError, match="pcn-support-1shot was trained on other images or masks"):
         _ = plan_in(tmp_path, recipe).todo
-    with pytest.raises(GfssError, match="pcn-1shot was trained beside a base model of other images"):
-        experiment.method("pcn", 1)
-    shutil.rmtree(experiment.method_folder("pcn", 1))
+    with pytest.raises(GfssError, match="pcn-support-1shot was trained beside a base model of other images"):
+        experiment.method("pcn-support", 1)
+    shutil.rmtree(experiment.method_folder("pcn-support", 1))
     with pytest.raises(GfssError, match="base-without-part1of3 was trained on other images or masks"):
         run_plan(plan_in(tmp_path, recipe))
 

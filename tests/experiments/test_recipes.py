@@ -12,11 +12,11 @@ import yaml
 from gfss.common.errors import GfssError
 from gfss.experiments.recipe_files import find_recipe, make_recipe, read_recipe, recipe_names, with_change
 from gfss.methods.diam_options import PUBLISHED, DiamOptions
-from gfss.models.calibrators.options import PRESETS, PRINTED
+from gfss.models.calibrators.options import AS_PRINTED, PAPER, PRESETS
 from gfss.reporting.paper_tables import TABLES
 from gfss.training import base, episodic_options
 
-SMALL: dict[str, Any] = {"data": "pascal", "encoder": "lite0", "methods": ["nsf", "pcn"]}
+SMALL: dict[str, Any] = {"data": "pascal", "encoder": "lite0", "methods": ["nsf", "pcn-support"]}
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -38,7 +38,7 @@ def test_paper_recipes_are_section_iv_b(data: str, epochs: int, iterations: int)
     assert (stage1.optimiser, stage1.train_encoder, stage1.levels) == ("sgd", True, ("layer4",))
     assert (recipe.novel.steps, recipe.novel.rate, recipe.novel.features) == (50, 0.1, ("bottleneck",))
     assert (stage2.iterations, stage2.batch, stage2.rate, stage2.episodes) == (iterations, 8, 1e-2, None)
-    assert recipe.calibrator("pcn") == PRINTED
+    assert recipe.calibrator("pcn") == PAPER
     assert dict(recipe.protocols) == {"paired": 1000}
     assert (recipe.output_stride, recipe.folds, recipe.shots) == (8, (0, 1, 2, 3), (1, 5))
 
@@ -51,8 +51,8 @@ def test_paper_recipes_are_section_iv_b(data: str, epochs: int, iterations: int)
         ("base", {"preset": "papers"}, "paper"),
         ("novel", {"step": 3}, "steps"),
         ("episodic", {"iteration": 3}, "iterations"),
-        ("calibrators", {"pcn": {"dimensions": 3}}, "dimension"),
-        ("calibrators", {"pcn": "printd"}, "printed"),
+        ("calibrators", {"pcn-support": {"dimensions": 3}}, "dimension"),
+        ("calibrators", {"pcn-support": "pcn-as-printd"}, "pcn-as-printed"),
         ("diams", {"diam": {"distilation_weight": 3}}, "distillation_weight"),
         ("diams", {"diam": "publish"}, "published"),
         ("methods", ["pcm"], "pcn"),
@@ -77,13 +77,13 @@ def test_a_wrong_name_is_answered_with_the_nearest(key: str, wrong: object, righ
         ({"encoder": "hf:some/vit", "output_stride": 8}, "output stride"),
         ({"base": {"train_encoder": True, "frozen_until": "layer3"}}, "contradicts"),
         ({"episodic": {"shots": 5}}, "contradicts the recipe's own 'shots'"),
-        ({"calibrators": {"linear": "printed"}}, "not among 'methods'"),
+        ({"calibrators": {"linear": "pcn-as-printed"}}, "not among 'methods'"),
         ({"diams": {"diam-30": {"distillation_weight": 30}}}, "not among 'methods'"),
         ({"diams": {"diam": {"iterations": "many"}}, "methods": ["diam"]}, "iterations"),
         ({"diams": {"diam": {"iterations": 0}}, "methods": ["diam"]}, "iterations"),
         ({"diams": {"nsf": "published"}, "methods": ["nsf"]}, "'nsf' is another method already"),
         ({"diams": {"diam+T": "published"}, "methods": ["diam+T"]}, "another method already"),
-        ({"calibrators": {"score": "printed"}, "methods": ["score"]}, "'score' is another method already"),
+        ({"calibrators": {"score": "pcn-as-printed"}, "methods": ["score"]}, "'score' is another method already"),
         ({"episodic": {"episodes": 0}}, "episodes"),
         ({"base": {"label_stride": 0}}, "label_stride"),
         ({"novel": {"rate": -1}}, "rate"),
@@ -101,8 +101,8 @@ def test_contradictions_and_wrong_values_are_refused(changes: dict[str, Any], wo
 
 
 def test_options_of_a_known_name_start_from_its_own() -> None:
-    recipe = make_recipe({**SMALL, "methods": ["pcn-printed"], "calibrators": {"pcn-printed": {"dimension": 8}}})
-    assert recipe.calibrator("pcn-printed") == replace(PRINTED, dimension=8)
+    recipe = make_recipe({**SMALL, "methods": ["pcn-as-printed"], "calibrators": {"pcn-as-printed": {"dimension": 8}}})
+    assert recipe.calibrator("pcn-as-printed") == replace(AS_PRINTED, dimension=8)
     diam = {"methods": ["diam"], "diams": {"diam": {"iterations": 50}}}
     assert make_recipe({**SMALL, **diam}).diam("diam") == DiamOptions(iterations=50)
     assert make_recipe({**SMALL, **diam, "published": True}).diam("diam") == replace(PUBLISHED, iterations=50)
@@ -138,12 +138,12 @@ def test_a_missing_key_is_named() -> None:
 def test_changes_lead_into_nested_options(tmp_path: Path) -> None:
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump({**SMALL, "base": "paper"}))
-    changes = ["base.epochs=3", "base.rate=1e-4", "folds=2", "protocols.joint=5", "calibrators.pcn.heads=4"]
+    changes = ["base.epochs=3", "base.rate=1e-4", "folds=2", "protocols.joint=5", "calibrators.pcn-support.heads=4"]
     recipe = read_recipe(path, changes)
     assert recipe.base == base.BaseOptions(**{**vars(base.PAPER), "epochs": 3, "rate": 1e-4})
     assert recipe.folds == (2,)
     assert dict(recipe.protocols) == {"joint": 5}
-    assert (recipe.calibrator("pcn") or PRINTED).heads == 4
+    assert (recipe.calibrator("pcn-support") or AS_PRINTED).heads == 4
 
 
 def test_a_change_without_value_is_refused() -> None:
@@ -164,14 +164,14 @@ def test_an_unknown_recipe_gets_the_nearest_name() -> None:
 
 
 def test_options_of_a_method_are_the_recipes_with_its_own_changes() -> None:
-    content = {**SMALL, "seed": 7, "episodic": "paper", "per_method": {"pcn": {"iterations": 5}}}
+    content = {**SMALL, "seed": 7, "episodic": "paper", "per_method": {"pcn-support": {"iterations": 5}}}
     recipe = make_recipe(content)
-    own = recipe.training("pcn", 5)
+    own = recipe.training("pcn-support", 5)
     assert (own.iterations, own.shots, own.seed, own.rate) == (5, 5, 7, episodic_options.PAPER.rate)
     assert recipe.training("acastle", 1).iterations == episodic_options.PAPER.iterations
-    assert recipe.settings("pcn", 5)["training"]["calibrator"]["kind"] == PRESETS["default"].kind
+    assert recipe.settings("pcn-support", 5)["training"]["calibrator"]["kind"] == PRESETS["pcn-support"].kind
     assert "training" not in recipe.settings("nsf", 5)
-    assert "overlap" in recipe.settings("pcn", 5)["training"]
+    assert "overlap" in recipe.settings("pcn-support", 5)["training"]
     learned = recipe.settings("acastle", 5)["training"]
     assert not learned.keys() & set(episodic_options.CALIBRATOR_ONLY)
     assert "iterations" in learned

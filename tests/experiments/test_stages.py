@@ -26,8 +26,8 @@ BASE = BaseOptions(
 EPISODIC = EpisodicOptions(iterations=5, batch=4, episodes=6, pairs=2)
 NOVEL = NovelOptions(hidden=8, steps=10)
 GOLDEN_IOU = 39.08
-GOLDEN = {"nsf": (16.25, 20.27), "pcn": (34.09, 22.74)}
-METHODS = ("oracle", "background", "base", "nsf", "pcn")
+GOLDEN = {"nsf": (16.25, 20.27), "pcn-support": (34.09, 22.74)}
+METHODS = ("oracle", "background", "base", "nsf", "pcn-support")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def opened(data: Path, runs: Path) -> Experiment:
 def run_all(data: Path, runs: Path) -> tuple[dict[str, float], list[Record]]:
     """All stages, each in an experiment of its own, as separate commands would."""
     iou = train_base_stage(opened(data, runs), options=BASE)
-    train_method_stage(opened(data, runs), "pcn", 1, options=EPISODIC)
+    train_method_stage(opened(data, runs), "pcn-support", 1, options=EPISODIC)
     return iou, evaluate_stage(opened(data, runs), METHODS, 1, "paired", tasks=4, seed=2)
 
 
@@ -65,9 +65,9 @@ def test_the_base_stage_gives_iou_of_every_base_class(finished: tuple[dict[str, 
 def test_stages_leave_finished_parts_only(data: Path, runs: Path, finished: object) -> None:
     experiment = opened(data, runs)
     assert has_checkpoint(experiment.base_folder, "base")
-    assert has_checkpoint(experiment.method_folder("pcn", 1), "method")
+    assert has_checkpoint(experiment.method_folder("pcn-support", 1), "method")
     assert not list(runs.rglob("train*.json"))
-    _, about = load_checkpoint(experiment.method_folder("pcn", 1), "method")
+    _, about = load_checkpoint(experiment.method_folder("pcn-support", 1), "method")
     assert about["training"].items() >= vars(EPISODIC).items()
 
 
@@ -180,7 +180,7 @@ def test_recipes_are_known_by_name(data: Path, tmp_path: Path) -> None:
     with pytest.raises(GfssError, match="unknown recipe 'papr'; did you mean 'paper'"):
         train_base_stage(experiment, "papr")
     with pytest.raises(GfssError, match="unknown recipe 'papr'; did you mean 'paper'"):
-        train_method_stage(experiment, "pcn", 1, "papr")
+        train_method_stage(experiment, "pcn-support", 1, "papr")
     assert BASE_RECIPES["paper"].rate == 2.5e-3
 
 
@@ -191,7 +191,7 @@ def test_methods_that_need_no_training_say_so(data: Path, runs: Path, finished: 
 
 def test_a_missing_base_model_is_said_in_one_sentence(data: Path, tmp_path: Path) -> None:
     for stage in (
-        lambda: train_method_stage(opened(data, tmp_path), "pcn", 1),
+        lambda: train_method_stage(opened(data, tmp_path), "pcn-support", 1),
         lambda: evaluate_stage(opened(data, tmp_path), ["nsf"], 1),
     ):
         with pytest.raises(GfssError, match="there is no base model in"):

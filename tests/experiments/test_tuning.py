@@ -27,10 +27,10 @@ EPISODIC = {"preset": "frozen", "iterations": 30, "rate": 0.02, "batch": 2, "epi
 
 
 def content(data: Path, **changes: Any) -> dict[str, Any]:
-    calibrator = {"preset": "default", "compared": ["layer4"]}
+    calibrator = {"preset": "pcn-support", "compared": ["layer4"]}
     usual: dict[str, Any] = {
-        "methods": ["nsf", "pcn", "plain"],
-        "calibrators": {"pcn": calibrator, "plain": calibrator},
+        "methods": ["nsf", "pcn-support", "plain"],
+        "calibrators": {"pcn-support": calibrator, "plain": calibrator},
         "per_method": {"plain": {"preset": "episodic", "overlap": 0}},
         "episodic": EPISODIC,
     }
@@ -135,7 +135,7 @@ def test_what_cannot_be_compared_is_refused(data: Path, monkeypatch: pytest.Monk
     assert parts_of(recipe, [3]) == [3]
     with pytest.raises(GfssError, match="there is no part 4; the base classes are held out in 3 parts, 1 to 3"):
         parts_of(recipe, [1, 4])
-    for name, inner in (("capl", "capl"), ("capl+T", "capl"), ("pcn+T", "pcn")):
+    for name, inner in (("capl", "capl"), ("capl+T", "capl"), ("pcn-support+T", "pcn-support")):
         other = make_recipe(content(data, methods=[name], calibrators={}, per_method={}))
         with pytest.raises(GfssError, match=f"method '{inner}' is trained on the features of one base model"):
             parts_of(other)
@@ -150,7 +150,7 @@ def test_every_seed_has_tasks_of_its_own_and_records_say_how_they_were_trained(d
     recipe = make_recipe(content(data, seeds=[0, 5], episodic=EPISODIC | {"held_out": 0}))
     found = list(Tuning(recipe, opened(recipe, runs), 1, PART).examine(2))
     assert [(record.method, record.seed) for record in found] == [
-        (name, seed) for seed in (0, 5) for name in ("nsf", "pcn", "plain")
+        (name, seed) for seed in (0, 5) for name in ("nsf", "pcn-support", "plain")
     ]
     assert found[0].supports != found[3].supports
     assert {record.recipe["training"]["held_out"] for record in found if "training" in record.recipe} == {GROUPS}
@@ -168,4 +168,4 @@ def test_the_command_trains_what_is_missing_and_prints_tables(
     assert "0, part 2 of 3" in shown
     found = find_records([tmp_path / "tuning"])
     assert [path.parent.name for path in found] == ["fold0-part2of3"] * 3
-    assert {read_record(path).method for path in found} == {"nsf", "pcn", "plain"}
+    assert {read_record(path).method for path in found} == {"nsf", "pcn-support", "plain"}

@@ -23,8 +23,8 @@ def tiny_content(data: Path, **changes: Any) -> dict[str, Any]:
         "base": {"levels": ["layer3", "layer4"], "pyramid": 4, "width": 8, "epochs": 1},
         "novel": {"hidden": 4, "steps": 3},
         "episodic": {"iterations": 2, "batch": 2, "episodes": 3, "pairs": 1},
-        "calibrators": {"pcn": {"dimension": 8}},
-        "methods": ["nsf", "pcn"],
+        "calibrators": {"pcn-support": {"dimension": 8}},
+        "methods": ["nsf", "pcn-support"],
         "protocols": {"paired": 2},
     }
     return content | changes

@@ -25,7 +25,7 @@ from gfss.models.novel.classifier import NovelOptions
 QUICK = NovelOptions(hidden=8, steps=15)
 
 
-def calibrated_nsf(preset: str = "default", seed: int = 0) -> Calibrated:
+def calibrated_nsf(preset: str = "pcn-support", seed: int = 0) -> Calibrated:
     """PCN with a fresh calibrator that counts as trained."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -36,7 +36,7 @@ def calibrated_nsf(preset: str = "default", seed: int = 0) -> Calibrated:
 @pytest.mark.parametrize("novel", [1, 3])
 def test_a_zero_head_gives_exactly_nsf(novel: int) -> None:
     episode = make_episode(1, novel)
-    options = replace(PRESETS["printed"], zero_head=True)
+    options = replace(PRESETS["pcn-as-printed"], zero_head=True)
     method = Calibrated(NormalisedScoreFusion(NovelFitter(QUICK)), Calibrator(options, SIZE), trained=True)
     method.learn(episode.support)
     nsf = NormalisedScoreFusion(NovelFitter(QUICK))
@@ -44,7 +44,7 @@ def test_a_zero_head_gives_exactly_nsf(novel: int) -> None:
     assert torch.equal(method.scores(episode.query.features), nsf.scores(episode.query.features))
 
 
-@pytest.mark.parametrize("preset", ["default", "with-attention"])
+@pytest.mark.parametrize("preset", ["pcn-support", "pcn-support-attention"])
 @pytest.mark.parametrize("novel", [1, 3])
 def test_an_exchange_with_zero_heads_gives_exactly_scaled_nsf(preset: str, novel: int) -> None:
     episode = make_episode(1, novel)
@@ -62,7 +62,7 @@ def test_an_exchange_with_zero_heads_gives_exactly_scaled_nsf(preset: str, novel
     assert torch.equal(method.scores(episode.query.features), expected)
 
 
-@pytest.mark.parametrize("preset", ["default", "with-attention"])
+@pytest.mark.parametrize("preset", ["pcn-support", "pcn-support-attention"])
 @pytest.mark.parametrize("novel", [1, 3])
 def test_a_fresh_exchange_adds_the_log_odds_of_score_fusion_to_nsf(preset: str, novel: int) -> None:
     episode = make_episode(1, novel)
@@ -129,7 +129,7 @@ def test_scores_that_are_no_probabilities_are_softmaxed_before_calibration() -> 
 def test_an_episode_leaves_inner_method_and_base_rows_alone() -> None:
     episode = make_episode()
     rows = episode.support.base_rows.clone()
-    method = Calibrated(NormalisedScoreFusion(NovelFitter(QUICK)), Calibrator(PRESETS["default"], SIZE))
+    method = Calibrated(NormalisedScoreFusion(NovelFitter(QUICK)), Calibrator(PRESETS["pcn-support"], SIZE))
     total, pixels = method.loss(episode)
     (total / pixels).backward()
     assert torch.equal(episode.support.base_rows, rows)
@@ -174,7 +174,7 @@ def _softmax(logits: list[float]) -> list[float]:
 def test_probabilities_enter_a_calibrator_as_they_are(name: str) -> None:
     episode = make_episode(1, 1)
     inner = build_method(name, make_context(SIZE))
-    method = Calibrated(inner, Calibrator(PRESETS["printed"], SIZE), trained=True)
+    method = Calibrated(inner, Calibrator(PRESETS["pcn-as-printed"], SIZE), trained=True)
     method.learn(episode.support)
     fused, scores = method.fused(episode.query.features), inner.scores(episode.query.features)
     assert torch.equal(fused, scores) == inner.probabilities

@@ -204,13 +204,13 @@ def test_wrong_checkpoints_are_refused(name: str, tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_map_size_is_refused(tmp_path: Path) -> None:
     card = make_context().model.card
-    save_method(tmp_path, build("pcn-printed"), card, {})
-    with pytest.raises(GfssError, match="does not fit method 'pcn-printed'"):
-        load_method(tmp_path, build("pcn-printed", (11, 11)), card)
+    save_method(tmp_path, build("pcn-as-printed"), card, {})
+    with pytest.raises(GfssError, match="does not fit method 'pcn-as-printed'"):
+        load_method(tmp_path, build("pcn-as-printed", (11, 11)), card)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pcn", "acastle"])
+@pytest.mark.parametrize("name", ["pcn-support", "acastle"])
 def test_two_processes_train_as_one(name: str, tmp_path: Path) -> None:
     script = str(Path(__file__).with_name("train_small.py"))
     paths = os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY), os.environ.get("PYTHONPATH", "")])

@@ -33,7 +33,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory):
     from gfss.experiments.runner import run_plan
 
     folder = tmp_path_factory.mktemp("figure models")
-    recipe = make_recipe(tiny_content(folder / "data", methods=["npf", "nsf", "pcn"]))
+    recipe = make_recipe(tiny_content(folder / "data", methods=["npf", "nsf", "pcn-support"]))
     plan = Plan(recipe, folder, folder, records=False)
     run_plan(plan)
     return plan.experiment(0)
@@ -42,7 +42,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory):
 @pytest.mark.parametrize("name", METHODS_OF)
 def test_every_figure_is_made_and_saved(name: str, experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gfss.reporting.figures.CANDIDATES", 3)
-    grid = make_figure(name, experiment, ["npf", "nsf", "pcn"], rows=2)
+    grid = make_figure(name, experiment, ["npf", "nsf", "pcn-support"], rows=2)
     assert len(grid.rows) == len(grid.notes) == 2
     assert all(len(row) == len(grid.header) for row in grid.rows)
     assert grid.header[:3] == ("support", "query", "truth")
@@ -54,14 +54,14 @@ def test_every_figure_is_made_and_saved(name: str, experiment, tmp_path: Path, m
 
 def test_scores_before_and_after_calibration_are_both_shown(experiment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gfss.reporting.figures.CANDIDATES", 1)
-    grid = make_figure("fig4", experiment, ["nsf", "pcn"], rows=1)
+    grid = make_figure("fig4", experiment, ["nsf", "pcn-support"], rows=1)
     columns = dict(zip(grid.header, grid.rows[0], strict=True))
     assert not np.array_equal(columns["novel score before"], columns["novel score after"])
 
 
 def test_a_figure_without_its_methods_is_refused(experiment) -> None:
     with pytest.raises(GfssError, match="npf, nsf"):
-        make_figure("fig5", experiment, ["pcn"])
+        make_figure("fig5", experiment, ["pcn-support"])
     with pytest.raises(GfssError, match="did you mean 'fig1'"):
         make_figure("fig11", experiment, ["nsf"])
 

@@ -24,7 +24,9 @@ def test_everything_once_and_then_reused(tmp_path: Path, scenes_root: Path, monk
     page = quickstart(tmp_path, tasks=1).read_text()
     records = [read_record(path) for path in find_records([tmp_path / "records"])]
     assert sorted((r.method, r.shots) for r in records) == sorted((m, s) for m in METHODS for s in SHOTS)
-    assert {r.recipe["training"]["shots"] for r in records if r.method == "pcn"} == {1}  # one calibrator for both
+    assert {r.recipe["training"]["shots"] for r in records if r.method == "pcn-support"} == {
+        1
+    }  # one calibrator for both
     for words in ("1 shot, per-image IoU", "5 shots, accumulated IoU", "Class by class", "data:image/png;base64"):
         assert words in page
 

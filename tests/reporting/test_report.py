@@ -37,11 +37,13 @@ class Balance(HTMLParser):
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     folder = tmp_path / "results"
-    for method, base, novel in (("nsf", 38.0, 48.0), ("pcn", 61.0, 47.0), ("score", 60.0, 15.0)):
+    for method, base, novel in (("nsf", 38.0, 48.0), ("pcn-support", 61.0, 47.0), ("score", 60.0, 15.0)):
         for fold in range(2):
             record = fake_record(method, base + fold, novel, fold=fold)
             write_record(folder / f"{method}-{fold}.json", record)
-    add_cost(folder / "pascal-lite0" / "fold0" / "costs.csv", TrainingCost("pcn", 1, 720.0, 2048.0, False, "a cpu"))
+    add_cost(
+        folder / "pascal-lite0" / "fold0" / "costs.csv", TrainingCost("pcn-support", 1, 720.0, 2048.0, False, "a cpu")
+    )
     return folder
 
 
@@ -61,7 +63,7 @@ def test_the_page_has_tables_bars_and_times_and_needs_nothing_else(results: Path
 def test_methods_are_ranked_by_the_harmonic_mean(results: Path, tmp_path: Path) -> None:
     page = write_report([results], tmp_path / "report.html").read_text()
     first = page[page.index("<table>") : page.index("</table>")]
-    assert re.findall(r"<tr><td>(\w+)<", first) == ["pcn", "nsf", "score"]
+    assert re.findall(r"<tr><td>([\w-]+)<", first) == ["pcn-support", "nsf", "score"]
 
 
 def test_methods_of_fewer_folds_stand_apart_and_not_in_the_chart(
@@ -79,7 +81,7 @@ def test_methods_of_fewer_folds_stand_apart_and_not_in_the_chart(
     whole, apart = page.split("on fewer folds, so to be compared with the same folds only", 1)
     assert "newcomer" not in whole
     assert "newcomer" in apart
-    assert sorted(drawn) == ["nsf", "pcn", "score"]
+    assert sorted(drawn) == ["nsf", "pcn-support", "score"]
 
 
 def test_bars_go_from_before_to_after(results: Path, tmp_path: Path) -> None:
@@ -97,14 +99,16 @@ def test_bars_compare_the_folds_that_both_methods_have(results: Path, tmp_path: 
 
 def test_a_mean_is_over_folds_and_of_one_kind_of_settings(results: Path, tmp_path: Path) -> None:
     for seed in (1, 2):  # fold 0 has three seeds, fold 1 one
-        write_record(results / f"pcn-0-{seed}.json", fake_record("pcn", 64.0, 47.0, fold=0, seed=seed))
+        write_record(results / f"pcn-support-0-{seed}.json", fake_record("pcn-support", 64.0, 47.0, fold=0, seed=seed))
     for fold in range(2):
-        write_record(results / f"other-{fold}.json", fake_record("pcn", 10.0, 10.0, fold=fold, recipe={"size": 99}))
-        write_record(results / f"few-{fold}.json", fake_record("pcn", 90.0, 90.0, fold=fold, tasks=3))
+        write_record(
+            results / f"other-{fold}.json", fake_record("pcn-support", 10.0, 10.0, fold=fold, recipe={"size": 99})
+        )
+        write_record(results / f"few-{fold}.json", fake_record("pcn-support", 90.0, 90.0, fold=fold, tasks=3))
     page = write_report([results], tmp_path / "report.html").read_text()
     first = page[page.index("<table>") : page.index("</table>")]
     rows = dict(re.findall(r"<tr><td>([^<]+)</td><td[^>]*>(?:<b>)?([\d.]+)", first))
-    assert rows == {"pcn": "62.5", "nsf": "38.5", "score": "60.5", "pcn 2 (size=99)": "10.0"}
+    assert rows == {"pcn-support": "62.5", "nsf": "38.5", "score": "60.5", "pcn-support 2 (size=99)": "10.0"}
 
 
 def test_a_folder_with_models_beside_the_records_is_reported(results: Path, tmp_path: Path) -> None:
@@ -116,7 +120,7 @@ def test_a_folder_with_models_beside_the_records_is_reported(results: Path, tmp_
 def test_costs_say_where_they_come_from_and_whether_they_are_all(results: Path, tmp_path: Path) -> None:
     add_cost(results / "own" / "fold3" / "costs.csv", TrainingCost("capl", 1, 60.0, None, True, "another cpu"))
     page = re.sub("<[^>]+>", " ", write_report([results], tmp_path / "report.html").read_text())
-    assert "pascal-lite0 fold0 pcn 1 12.0 2.0 a cpu" in " ".join(page.split())
+    assert "pascal-lite0 fold0 pcn-support 1 12.0 2.0 a cpu" in " ".join(page.split())
     assert "own fold3 capl 1 &gt; 1.0 - another cpu" in " ".join(page.split())
 
 
@@ -136,7 +140,7 @@ def test_a_tiny_run_adds_confusion_and_pictures(tmp_path: Path, monkeypatch: pyt
 
 def test_a_results_folder_is_told_from_a_model(results: Path, tmp_path: Path) -> None:
     assert is_results(results)
-    assert is_results(results / "pcn-0.json")
+    assert is_results(results / "pcn-support-0.json")
     model = tmp_path / "model"
     model.mkdir()
     (model / "card.json").write_text('{"name": "voc20"}')

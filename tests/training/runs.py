@@ -89,7 +89,7 @@ def train_all(folder: Path, workers: Workers) -> dict[str, Tensor]:
     episodic = EpisodicOptions(
         iterations=STEPS, batch=4, episodes=6, pairs=2, rate=1e-2, optimiser="sgd", several=3
     )  # fmt: skip
-    for part, kind in (("calibrator", "pcn"), ("attention", "pcn-attention")):
+    for part, kind in (("calibrator", "pcn-support"), ("attention", "pcn-support-attention")):
         method = make_calibrated(source, kind)
         train_calibrator(method, source, episodic, key="", workers=workers)
         weights |= {f"{part}.{name}": value for name, value in method.calibrator.state_dict().items()}

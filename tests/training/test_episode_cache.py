@@ -90,7 +90,7 @@ def test_one_class_is_drawn_in_pairs_and_several_with_any_images(source: Episode
 
 def test_the_loss_of_kept_episodes_is_that_of_what_they_show(source: EpisodeSource) -> None:
     """Three classes at once: scores by the calibrator from fresh maps, and labels of the fake classes last."""
-    calibrated = make_calibrated(source, "pcn-attention")
+    calibrated = make_calibrated(source, "pcn-support-attention")
     options = replace(SEVERAL, novel_weight=3.0, overlap=0.7, label_stride=4)
     played = PlayedEpisodes(calibrated, source, options, "key")
     played.play()

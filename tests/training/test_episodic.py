@@ -48,7 +48,7 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
     return all(torch.equal(value, second[name]) for name, value in first.items())
 
 
-@pytest.mark.parametrize("name", ["pcn", "pcn-attention"])
+@pytest.mark.parametrize("name", ["pcn-support", "pcn-support-attention"])
 @pytest.mark.parametrize("episodes", [5, None], ids=["played", "fresh"])
 def test_training_changes_the_calibrator_alone(source: EpisodeSource, episodes: int | None, name: str) -> None:
     calibrated = make_calibrated(source, name)
@@ -87,7 +87,7 @@ def test_the_missed_overlap_counts_as_much_as_it_is_told_to(source: EpisodeSourc
     assert losses[2] - losses[0] == pytest.approx(3 * (losses[1] - losses[0]), rel=1e-4)
 
 
-@pytest.mark.parametrize(("name", "rule"), [("pcn", True), ("pcn-attention", True), ("pixel", False)])
+@pytest.mark.parametrize(("name", "rule"), [("pcn-support", True), ("pcn-support-attention", True), ("pixel", False)])
 def test_training_starts_at_nsf_or_with_log_odds_added(source: EpisodeSource, name: str, rule: bool) -> None:
     calibrated = make_calibrated(source, name)
     train_calibrator(calibrated, source, replace(OPTIONS, iterations=0), key="key")
@@ -101,7 +101,7 @@ def test_training_starts_at_nsf_or_with_log_odds_added(source: EpisodeSource, na
     assert torch.equal(scores.argmax(dim=1), expected.argmax(dim=1))
 
 
-@pytest.mark.parametrize("name", ["pcn", "pcn-attention"])
+@pytest.mark.parametrize("name", ["pcn-support", "pcn-support-attention"])
 def test_two_runs_are_equal_whatever_came_before(source: EpisodeSource, name: str) -> None:
     first, second = make_calibrated(source, name), make_calibrated(source, name)
     losses = train_calibrator(first, source, OPTIONS, key="key")
@@ -111,7 +111,7 @@ def test_two_runs_are_equal_whatever_came_before(source: EpisodeSource, name: st
     assert same(weights(first), weights(second))
 
 
-@pytest.mark.parametrize("name", ["pcn", "pcn-attention"])
+@pytest.mark.parametrize("name", ["pcn-support", "pcn-support-attention"])
 def test_a_resumed_run_equals_an_uninterrupted_one(
     source: EpisodeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -143,7 +143,7 @@ def test_an_untrained_calibrator_is_refused(source: EpisodeSource) -> None:
     calibrated = make_calibrated(source)
     episode = source.episode(0, 0)
     calibrated.learn(episode.support)
-    with pytest.raises(GfssError, match="method 'pcn' is not trained yet"):
+    with pytest.raises(GfssError, match="method 'pcn-support' is not trained yet"):
         calibrated.scores(episode.query.features)
 
 
@@ -187,7 +187,7 @@ def test_episodes_have_no_more_ways_than_the_source_can_give() -> None:
     assert episodic._turns(options, 1) == [options]
 
 
-@pytest.mark.parametrize("name", ["pcn", "pcn-attention"])
+@pytest.mark.parametrize("name", ["pcn-support", "pcn-support-attention"])
 def test_every_third_iteration_has_several_classes(
     source: EpisodeSource, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

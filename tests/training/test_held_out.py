@@ -87,7 +87,7 @@ def test_training_looks_at_images_of_the_part_alone(tmp_path: Path, monkeypatch:
             return read(bank, images, *rest)
 
         monkeypatch.setattr(Bank, name, spy)
-    method = make_calibrated(held_out.sources[0], "pcn-attention")
+    method = make_calibrated(held_out.sources[0], "pcn-support-attention")
     options = EpisodicOptions(iterations=3, batch=2, episodes=2, pairs=2, several=2)  # all of the first part
     train_calibrator(method, held_out, options, key="key")
     assert looked

@@ -45,8 +45,8 @@ def test_methods_without_a_trained_part_cannot_be_saved(tmp_path: Path) -> None:
 
 def test_another_method_is_refused(tmp_path: Path) -> None:
     save_method(tmp_path, method("pixel"), CARD, {})
-    with pytest.raises(GfssError, match="holds method 'pixel', not 'pcn'"):
-        load_method(tmp_path, method("pcn"), CARD)
+    with pytest.raises(GfssError, match="holds method 'pixel', not 'pcn-support'"):
+        load_method(tmp_path, method("pcn-support"), CARD)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ def test_another_base_model_is_refused(tmp_path: Path, field: str, value: object
 
 
 def test_another_feature_size_is_refused(tmp_path: Path) -> None:
-    save_method(tmp_path, method("pcn-printed"), CARD, {})
+    save_method(tmp_path, method("pcn-as-printed"), CARD, {})
     with pytest.raises(GfssError, match=r"should be \(512, 121\) but is \(512, 81\).*another feature size"):
-        load_method(tmp_path, method("pcn-printed", size=(11, 11)), CARD)
+        load_method(tmp_path, method("pcn-as-printed", size=(11, 11)), CARD)
 
 
 def test_a_calibrator_serves_other_classes_when_asked_to(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_calibrator_serves_other_classes_when_asked_to(tmp_path: Path) -> None
 
 
 def test_a_calibrator_comes_back_with_the_options_it_was_trained_with(tmp_path: Path) -> None:
-    saved, usual = method("pcn"), method("pcn")
+    saved, usual = method("pcn-support"), method("pcn-support")
     assert isinstance(saved, Calibrated)
     assert isinstance(usual, Calibrated)
     options = replace(saved.calibrator.options, both_fusions=False)
@@ -93,12 +93,12 @@ def test_a_calibrator_comes_back_with_the_options_it_was_trained_with(tmp_path: 
 
 
 def test_a_calibrator_on_other_novel_classifiers_is_refused(tmp_path: Path) -> None:
-    first = method("pcn")
+    first = method("pcn-support")
     assert isinstance(first, Calibrated)
     assert isinstance(first.inner, ScoreFusion)
     own = asdict(first.inner.fitter.options)
     save_method(tmp_path, first, CARD, {"novel": own})
-    load_method(tmp_path, method("pcn"), CARD)
+    load_method(tmp_path, method("pcn-support"), CARD)
     save_method(tmp_path, first, CARD, {"novel": {**own, "rate": 0.01}})
     with pytest.raises(GfssError, match=r"novel classifiers with rate 0\.01, not"):
-        load_method(tmp_path, method("pcn"), CARD)
+        load_method(tmp_path, method("pcn-support"), CARD)

@@ -102,7 +102,7 @@ def make_context(source: EpisodeSource) -> Context:
     return Context(source.store.model, (side, side), fitter)
 
 
-def make_calibrated(source: EpisodeSource, name: str = "pcn") -> Calibrated:
+def make_calibrated(source: EpisodeSource, name: str = "pcn-support") -> Calibrated:
     """A method with a fresh calibrator, always the same."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

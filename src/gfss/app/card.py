@@ -14,7 +14,7 @@ def model_card(
     versions: Mapping[str, str],
     seed: int,
     changes: Mapping[str, Any] | None,
-    calibrated: bool,
+    calibrator: str | None,
 ) -> str:
     """The card as Markdown.
 
@@ -23,16 +23,17 @@ def model_card(
         versions: of the programs that made the model.
         seed: of the fitting.
         changes: the last report in figures.
-        calibrated: whether the model has a calibrator.
+        calibrator: name of the model's calibrator, if it has one.
     """
     encoder = "trained with the model" if base.trained_encoder else f"pretrained, frozen (hash {base.encoder_hash})"
+    calibration = f"calibrated ({calibrator})" if calibrator else "not calibrated"
     lines = [
         "# Model card",
         "",
         f"- Encoder: {base.encoder}, {encoder}",
         f"- Input: {base.size} x {base.size} pixels, aspect ratio kept",
         f"- Base model trained on: {base.data}" + ("" if base.fold is None else f", fold {base.fold}"),
-        f"- New classes enter by: {'PCN (calibrated)' if calibrated else 'normalised score fusion, not calibrated'}",
+        f"- New classes enter by: normalised score fusion, {calibration}",
         f"- Seed: {seed}",
         f"- Made with: {', '.join(f'{name} {version}' for name, version in versions.items())}",
         "",

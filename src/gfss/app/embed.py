@@ -1,6 +1,6 @@
 """Pack trained parts into a model folder with fp16 weights, as the embedded models are.
 
-python -m gfss.app.embed runs/pascal-lite0/all/base runs/pascal-lite0/all/pcn-1shot src/gfss/assets/voc20-lite0
+python -m gfss.app.embed runs/pascal-lite0/all/base runs/pascal-lite0/all/pcn-support-1shot src/gfss/assets/voc20-lite0
 
 A model with every class of its data set has no fold to show what a calibrator gives; one that was trained on a fold
 serves it with --other-classes.

@@ -57,10 +57,10 @@ def read_training(folder: Path, weights: Path | None = None) -> Network:
     """The network of trained parts: base model and calibrator (normalised score fusion alone without one).
 
     Args:
-        folder: of a fold (its ``pcn`` with the fewest shots is taken), of a base model, or of one trained method.
+        folder: of a fold (its ``pcn-support`` of the fewest shots is taken), of a base model, or of one method.
         weights: file with the encoder's weights, where they do not come with a package.
     """
-    methods = [path for path in folder.glob("pcn-*shot") if has_checkpoint(path, "method")]
+    methods = [path for path in folder.glob("pcn-support-[0-9]*shot") if has_checkpoint(path, "method")]
     method = folder if has_checkpoint(folder, "method") else min(methods, key=_shots, default=None)
     return join_training(_base_folder(folder), method, weights)
 
@@ -92,7 +92,7 @@ def read_calibrator(folder: Path, model: BaseModel, novel: NovelOptions, other_c
     side = model.encoder.map_size(model.card.size)
     method = build_method(name, Context(model, (side, side), NovelFitter(novel)))
     if not isinstance(method, Calibrated) or type(method.inner) is not NormalisedScoreFusion:
-        raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn")
+        raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn-support")
     load_method(folder, method, model.card, other_classes=other_classes)
     return method.calibrator
 
@@ -119,4 +119,4 @@ def _base_folder(folder: Path) -> Path:
 
 
 def _shots(folder: Path) -> int:
-    return int(folder.name.removeprefix("pcn-").removesuffix("shot"))
+    return int(folder.name.removeprefix("pcn-support-").removesuffix("shot"))

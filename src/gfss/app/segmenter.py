@@ -31,6 +31,7 @@ from gfss.app.suggest import Suggestion, suggest
 from gfss.app.support import TaughtClass, before_lesson, learn_classes, make_example
 from gfss.common.errors import GfssError, unknown
 from gfss.evaluation.records import versions
+from gfss.models.calibrators.options import preset_name
 from gfss.models.novel.classifier import NovelClassifier
 
 BACKGROUND_NAME = "background"
@@ -179,8 +180,8 @@ class Segmenter:
         parts, about = network_parts(self.network, self.half)
         support, listing = taught_parts(self.taught, self.knowledge, keep_images)
         words = {**about, "seed": self.seed, "versions": versions(), "taught": listing, "changes": self._changes}
-        calibrated = self.network.calibrator is not None
-        card = model_card(self.network.card, listing, words["versions"], self.seed, self._changes, calibrated)
+        calibrator = self.network.calibrator and preset_name(self.network.calibrator.options)
+        card = model_card(self.network.card, listing, words["versions"], self.seed, self._changes, calibrator)
         folder = Path(folder)
         in_place = folder.resolve() == self._origin
         if not in_place:

@@ -59,7 +59,7 @@ def evaluate(
     )
     names = [name.strip() for name in method.split(",") if name.strip()]
     if not names:
-        raise GfssError("no method is named; give one or several, as in --method nsf,pcn")
+        raise GfssError("no method is named; give one or several, as in --method nsf,pcn-support")
     for name in names:
         refuse_unknown_method(name)
     if out and len(names) > 1 and out.suffix == ".json":

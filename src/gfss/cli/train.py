@@ -56,7 +56,9 @@ def base(
 
 @app.command("method")
 def method(
-    method: Annotated[str, typer.Option(help="pcn, acastle, capl, pfenet, denet, or NAME+T.")] = "pcn",
+    method: Annotated[
+        str, typer.Option(help="pcn, pcn-support, acastle, capl, pfenet, denet, or NAME+T.")
+    ] = "pcn-support",
     shots: o.Shots = 1,
     data: o.Data = "scenes",
     root: o.Root = None,
@@ -102,7 +104,7 @@ def calibrator(
     encoder_weights: o.Weights = None,
     output_stride: o.OutputStride = None,
     size: o.Size = 0,
-    preset: Annotated[str, typer.Option(help="pcn (our best), pcn-printed, pixel, self-attention, linear ...")] = "pcn",
+    preset: Annotated[str, typer.Option(help="pcn-support (ours), pcn (the paper's), pixel ...")] = "pcn-support",
     recipe: Annotated[str, typer.Option(help="frozen (CPU scale) or paper.")] = "frozen",
     iterations: Annotated[int, typer.Option(min=0, help="Optimiser steps; the recipe's if 0.")] = 0,
     episodes: Annotated[int, typer.Option(min=0, help="Different episodes that are played; the recipe's if 0.")] = 0,
@@ -113,7 +115,7 @@ def calibrator(
     device: o.Device = "cpu",
     threads: o.Threads = 0,
 ) -> None:
-    """Stage 2 of PCN: train the calibrator on top of normalised score fusion."""
+    """Stage 2: train a calibrator on top of normalised score fusion."""
     method(
         preset, shots, data, root, fold, novel, encoder, encoder_weights, output_stride, size,
         recipe, iterations, episodes, seed, contiguous, resume, runs, device, threads,

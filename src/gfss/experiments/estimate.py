@@ -15,9 +15,9 @@ import numpy as np
 
 from gfss.data.catalog import CLASSES_PER_FOLD
 from gfss.data.datasets import coco, pascal, scenes
-from gfss.experiments.recipe_options import CALIBRATOR_SUFFIX
 from gfss.experiments.recipes import Recipe
 from gfss.features.cache import KEPT_SHARE, free_memory
+from gfss.methods import inner_method
 from gfss.methods.diam_descent import QUERY_RANK, SUPPORT_RANK
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
@@ -163,7 +163,7 @@ class Estimate:
 
     def _adaptation_work(self, method: str, supports: int, novel: int) -> float:
         """Giga multiply-adds with which a DIaM adapts to one query; nothing for other methods."""
-        options = self.recipe.diam(method.removesuffix(CALIBRATOR_SUFFIX))
+        options = self.recipe.diam(inner_method(method))
         if options is None:
             return 0
         rows, columns = self.base_classes + 1 + novel, self.recipe.base.width + 1

@@ -26,7 +26,7 @@ from gfss.experiments.requirements import find_weights, missing_weights
 from gfss.features.bank import Bank, build_bank
 from gfss.features.label_only import BlindStore
 from gfss.features.sampler import EpisodeSource, FeatureStore
-from gfss.methods import BLIND, Context, build_method, training_shots
+from gfss.methods import BLIND, Context, build_method, inner_method, training_shots
 from gfss.methods.base import Method
 from gfss.methods.diam_options import DiamOptions
 from gfss.methods.pcn import Calibrated
@@ -277,6 +277,6 @@ class Experiment:
         options = self.calibrators.get(name)
         if options is None:
             return build_method(name, self.context)
-        inner = name.removesuffix("+T")
+        inner = inner_method(name)
         on = build_method(inner, self.context) if inner != name else NormalisedScoreFusion(self.context.fitter)
         return Calibrated(on, Calibrator(options, self.context.map_size), name)

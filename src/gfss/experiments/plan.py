@@ -19,9 +19,8 @@ from gfss.evaluation.records import Record, read_record
 from gfss.experiments.estimate import Cost, Estimate
 from gfss.experiments.evaluator import record_path
 from gfss.experiments.experiment import Experiment
-from gfss.experiments.recipe_options import CALIBRATOR_SUFFIX
 from gfss.experiments.recipes import Recipe
-from gfss.methods import training_shots
+from gfss.methods import inner_method, training_shots
 from gfss.models.encoders import usual_stride
 from gfss.training.checkpoints import has_checkpoint
 
@@ -142,7 +141,7 @@ class Plan:
         """Methods of stage 2 in order: what a calibrator stands on comes before it."""
         wanted: dict[str, None] = {}
         for name in methods:
-            inner = name.removesuffix(CALIBRATOR_SUFFIX)
+            inner = inner_method(name)
             wanted |= {part: None for part in (inner, name) if self.recipe.is_trained(part)}
         return list(wanted)
 
@@ -169,7 +168,7 @@ class Plan:
 
     def _held_out_parts(self, experiment: Experiment, name: str, shots: int) -> int:
         """In how many parts base models are held out for a calibrator; 0 if it needs none or all are there."""
-        inner = name.removesuffix(CALIBRATOR_SUFFIX)
+        inner = inner_method(name)
         if self.recipe.calibrator(name) is None or (inner != name and self.recipe.is_trained(inner)):
             return 0
         parts = self.recipe.training(name, shots).held_out

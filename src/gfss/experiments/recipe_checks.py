@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from gfss.common.errors import GfssError, unknown
 from gfss.experiments.experiment import PUBLIC
-from gfss.experiments.recipe_options import CALIBRATOR_SUFFIX
-from gfss.methods import LEARNED, TRAINED, UNTRAINED, needed_levels
+from gfss.methods import CALIBRATOR_SUFFIXES, LEARNED, TRAINED, UNTRAINED, inner_method, needed_levels
 from gfss.models.encoders import HUGGING_FACE, NAMES
 
 if TYPE_CHECKING:
@@ -19,11 +18,11 @@ LISTS = ("folds", "shots", "methods", "seeds")
 
 def refuse_unknown_names(recipe: Recipe, name: str) -> None:
     """Methods, encoders and maps must exist; ``name`` is the recipe's, for the message."""
-    own = [method for method in (*recipe.calibrators, *recipe.diams) if not method.endswith(CALIBRATOR_SUFFIX)]
+    own = [method for method in (*recipe.calibrators, *recipe.diams) if inner_method(method) == method]
     known = [*UNTRAINED, *TRAINED, *own]
     for method in (*recipe.methods, *recipe.per_method, *recipe.calibrators):
-        if method.removesuffix(CALIBRATOR_SUFFIX) not in known:
-            raise unknown(f"method in {name}", method, [*known, f"NAME{CALIBRATOR_SUFFIX}"])
+        if inner_method(method) not in known:
+            raise unknown(f"method in {name}", method, [*known, *(f"NAME{suffix}" for suffix in CALIBRATOR_SUFFIXES)])
     if recipe.encoder not in NAMES and not recipe.encoder.startswith(HUGGING_FACE):
         raise unknown(f"encoder in {name}", recipe.encoder, NAMES)
     maps = (*recipe.levels, *HEAD_MAPS)
@@ -65,12 +64,12 @@ def _data_checks(recipe: Recipe) -> dict[str, bool]:
 
 
 def _model_checks(recipe: Recipe) -> dict[str, bool]:
-    used = {*recipe.methods, *(method.removesuffix(CALIBRATOR_SUFFIX) for method in recipe.methods)}
+    used = {*recipe.methods, *(inner_method(method) for method in recipe.methods)}
     named = dict.fromkeys((*recipe.calibrators, *recipe.per_method, *recipe.diams))
     unused = [name for name in named if name not in used]
     taken = [name for name in recipe.calibrators if name in UNTRAINED or name in LEARNED]
     others = {*UNTRAINED, *TRAINED, *recipe.calibrators} - {"diam"}
-    taken += [name for name in recipe.diams if name in others or name.endswith(CALIBRATOR_SUFFIX)]
+    taken += [name for name in recipe.diams if name in others or inner_method(name) != name]
     untrained = [method for method in recipe.per_method if not recipe.is_trained(method)]
     fixed = recipe.output_stride is not None and recipe.encoder.startswith(HUGGING_FACE)
     both = recipe.base.train_encoder and bool(recipe.base.frozen_until)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from gfss.common.errors import GfssError, unknown
+from gfss.methods import inner_method
 from gfss.methods.diam_options import PUBLISHED, DiamOptions
 from gfss.models.calibrators.options import CalibratorOptions
 from gfss.models.novel import classifier as novel
@@ -19,7 +20,6 @@ from gfss.training.episodic_options import EpisodicOptions
 Options = TypeVar("Options", BaseOptions, NovelOptions, EpisodicOptions, CalibratorOptions, DiamOptions)
 
 OF_METHODS = ("calibrators", "per_method", "diams")  # keys of a recipe that are tables by method
-CALIBRATOR_SUFFIX = "+T"  # NAME+T is method NAME with a calibrator on its scores
 
 # section IV-B; the width and the resolution of the loss are not printed
 NOVEL_PRESETS = {
@@ -63,7 +63,7 @@ def about_methods(settings: Mapping[str, Any], methods: Sequence[str]) -> dict[s
 
     What a calibrator ``NAME+T`` stands on counts as named.
     """
-    names = {*methods, *(name.removesuffix(CALIBRATOR_SUFFIX) for name in methods)}
+    names = {*methods, *(inner_method(name) for name in methods)}
     tables = {key: settings[key] for key in OF_METHODS if isinstance(settings.get(key), Mapping)}
     return {key: {name: value for name, value in of.items() if name in names} for key, of in tables.items()}
 

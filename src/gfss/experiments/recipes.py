@@ -25,7 +25,6 @@ from gfss.common.devices import CPU
 from gfss.evaluation.protocols import ProtocolName
 from gfss.experiments.experiment import Experiment, special_settings
 from gfss.experiments.recipe_options import (
-    CALIBRATOR_SUFFIX,
     DIAM_PRESETS,
     NOVEL_PRESETS,
     episodic_from,
@@ -33,7 +32,7 @@ from gfss.experiments.recipe_options import (
     table,
 )
 from gfss.experiments.stages import BASE_RECIPES, EPISODIC_RECIPES
-from gfss.methods import CALIBRATED, TRAINED, training_shots
+from gfss.methods import TRAINED, calibrator_preset, inner_method, training_shots
 from gfss.methods.diam_options import DiamOptions
 from gfss.models.calibrators.options import PRESETS as CALIBRATOR_PRESETS
 from gfss.models.calibrators.options import CalibratorOptions
@@ -131,7 +130,9 @@ class Recipe(BaseModel):
     @classmethod
     def _calibrators(cls, value: Any) -> dict[str, CalibratorOptions]:
         return {
-            name: options_from(f"calibrators.{name}", given, CALIBRATOR_PRESETS, CALIBRATED.get(name, ""))
+            name: options_from(
+                f"calibrators.{name}", given, CALIBRATOR_PRESETS, calibrator_preset(name) or "pcn-support"
+            )
             for name, given in table("calibrators", value).items()
         }
 
@@ -148,9 +149,8 @@ class Recipe(BaseModel):
         """Options of a method's calibrator, None for a method without."""
         if method in self.calibrators:
             return self.calibrators[method]
-        if method in CALIBRATED:
-            return CALIBRATOR_PRESETS[CALIBRATED[method]]
-        return CALIBRATOR_PRESETS["default"] if method.endswith(CALIBRATOR_SUFFIX) else None
+        preset = calibrator_preset(method)
+        return None if preset is None else CALIBRATOR_PRESETS[preset]
 
     def diam(self, method: str) -> DiamOptions | None:
         """Options of a DIaM, None for other methods."""
@@ -164,7 +164,7 @@ class Recipe(BaseModel):
     def training(self, method: str, shots: int) -> EpisodicOptions:
         """Options of stage 2 for a method."""
         options = self.per_method.get(method, self.episodic)
-        inner = method.removesuffix(CALIBRATOR_SUFFIX)
+        inner = inner_method(method)
         if inner != method and self.is_trained(inner):  # it belongs to its base model, and so do its episodes
             options = replace(options, held_out=0)
         return replace(options, shots=training_shots(method, shots), seed=self.seed)
@@ -195,7 +195,7 @@ class Recipe(BaseModel):
 
     def _method_settings(self, method: str) -> dict[str, Any]:
         """As :attr:`gfss.methods.base.Method.settings` of the method."""
-        name = method.removesuffix(CALIBRATOR_SUFFIX)
+        name = inner_method(method)
         if options := self.diam(name):
             return {"diam": asdict(options)}
         return {"published": self.published} if name in WITH_PUBLISHED_WIDTH else {}

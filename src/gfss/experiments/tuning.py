@@ -23,11 +23,11 @@ from gfss.evaluation.records import Record
 from gfss.experiments.evaluator import fold_name, make_record
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.plan import Plan
-from gfss.experiments.recipe_options import CALIBRATOR_SUFFIX
 from gfss.experiments.recipes import Recipe
 from gfss.experiments.requirements import missing
 from gfss.experiments.stages import episodes_key, train_base_stage, train_held_out_stage, training_of
 from gfss.features.sampler import EpisodeSource, HeldOutSources
+from gfss.methods import inner_method
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
 from gfss.training.checkpoints import has_checkpoint
@@ -47,7 +47,7 @@ def parts_of(recipe: Recipe, wanted: Sequence[int] = ()) -> list[int]:
         if not 1 <= part <= groups:
             raise GfssError(f"there is no part {part}; the base classes are held out in {groups} parts, 1 to {groups}")
     for name in recipe.methods:
-        inner = name.removesuffix(CALIBRATOR_SUFFIX)
+        inner = inner_method(name)
         if recipe.is_trained(inner) and (inner != name or recipe.calibrator(name) is None):
             raise GfssError(
                 f"method '{inner}' is trained on the features of one base model; only methods without training and "

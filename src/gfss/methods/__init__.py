@@ -89,16 +89,8 @@ UNTRAINED: dict[str, Builder] = {
     **{rule: (lambda context, rule=rule: RuleFusion(context.fitter, rule)) for rule in RULES},
 }
 
-# calibrators on NSF: PCN, its printed form and its ablations
-CALIBRATED = {
-    "pcn": "default",
-    "pcn-attention": "with-attention",
-    "pcn-printed": "printed",
-    "pixel": "pixel",
-    "self-attention": "self-attention",
-    "linear": "linear",
-    "linear-no-residual": "linear-no-residual",
-}
+# NAME with one of these is method NAME with a calibrator on its scores: the paper's T, or ours
+CALIBRATOR_SUFFIXES = {"+T": "pcn", "+support": "pcn-support"}
 
 # the compared systems with a trained part; they average over supports, so one training serves any number of shots
 LEARNED: dict[str, Builder] = {
@@ -112,14 +104,35 @@ LEARNED: dict[str, Builder] = {
 TRAINED: dict[str, Builder] = {
     **{
         name: (
-            lambda context, name=name, preset=preset: Calibrated(
-                NormalisedScoreFusion(context.fitter), Calibrator(PRESETS[preset], context.map_size), name
+            lambda context, name=name, options=options: Calibrated(
+                NormalisedScoreFusion(context.fitter), Calibrator(options, context.map_size), name
             )
         )
-        for name, preset in CALIBRATED.items()
+        for name, options in PRESETS.items()  # calibrators on NSF
     },
     **LEARNED,
 }
+
+
+def inner_method(name: str) -> str:
+    """The method that a calibrator stands on, by the names of both; other methods stand on themselves.
+
+    >>> inner_method("acastle+T"), inner_method("pcn")
+    ('acastle', 'pcn')
+    """
+    for suffix in CALIBRATOR_SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def calibrator_preset(name: str) -> str | None:
+    """The preset of :data:`PRESETS` that a method's calibrator has if nothing else is said; None without one.
+
+    >>> calibrator_preset("acastle+T"), calibrator_preset("pcn-support"), calibrator_preset("acastle")
+    ('pcn', 'pcn-support', None)
+    """
+    suffix = name.removeprefix(inner_method(name))
+    return CALIBRATOR_SUFFIXES.get(suffix, name if name in PRESETS else None)
 
 
 def training_shots(method: str, shots: int) -> int:
@@ -133,7 +146,7 @@ def needed_levels(method: str, published: bool = False) -> list[tuple[str, ...]]
     >>> needed_levels("pfenet")
     [('layer2', 'layer3'), ('layer4',)]
     """
-    name = method.removesuffix("+T")
+    name = inner_method(method)
     if name == "denet":
         return [(level,) for level in (denet.PUBLISHED if published else DenetOptions()).levels]
     if name in ("pfenet", "pfenet-per-class"):
@@ -144,20 +157,20 @@ def needed_levels(method: str, published: bool = False) -> list[tuple[str, ...]]
 def refuse_unknown_method(name: str) -> None:
     """Raise if there is no method of this name."""
     builders = UNTRAINED | TRAINED
-    if name.removesuffix("+T") not in builders:
-        raise unknown("method", name, [*builders, "NAME+T"])
+    if inner_method(name) not in builders:
+        raise unknown("method", name, [*builders, *(f"NAME{suffix}" for suffix in CALIBRATOR_SUFFIXES)])
 
 
 def build_method(name: str, context: Context) -> Method:
-    """A method by name; ``NAME+T`` puts a calibrator on any other method.
+    """A method by name; ``NAME+T`` puts the paper's calibrator on any other method, ``NAME+support`` ours.
 
     Methods with a module come untrained.
     """
     if name in context.diams:
         return Diam(context.diams[name], name)
-    inner = name.removesuffix("+T")
+    inner, preset = inner_method(name), calibrator_preset(name)
     if inner not in context.diams:
         refuse_unknown_method(name)
-    if inner == name:
+    if inner == name or preset is None:
         return (UNTRAINED | TRAINED)[name](context)
-    return Calibrated(build_method(inner, context), Calibrator(PRESETS["default"], context.map_size), name)
+    return Calibrated(build_method(inner, context), Calibrator(PRESETS[preset], context.map_size), name)

@@ -14,7 +14,7 @@ LEVELS = (20, 30, 40, 50, 60, 70)  # harmonic means whose lines are drawn
 MARKERS = "osD^v<>ph"
 
 
-def balance_chart(points: Mapping[str, tuple[float, float]], highlight: str = "pcn") -> Figure:
+def balance_chart(points: Mapping[str, tuple[float, float]], highlight: str = "pcn-support") -> Figure:
     """Methods by base IoU (across) and novel IoU (up), with lines of equal harmonic mean.
 
     Args:

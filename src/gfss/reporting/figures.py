@@ -27,12 +27,12 @@ from gfss.reporting.task_images import TaskView, view_task
 
 # methods that a figure shows, in its order; those that the recipe lacks are left out
 METHODS_OF: dict[str, tuple[str, ...]] = {
-    "fig1": ("nsf", "pcn"),
-    "fig2": ("nsf", "pcn"),
-    "fig3": ("denet", "pfenet", "acastle", "capl", "nsf", "pcn"),
-    "fig4": ("nsf", "pcn"),
+    "fig1": ("nsf", "pcn-support"),
+    "fig2": ("nsf", "pcn-support"),
+    "fig3": ("denet", "pfenet", "acastle", "capl", "nsf", "pcn-support"),
+    "fig4": ("nsf", "pcn-support"),
     "fig5": ("npf", "nsf"),
-    "fig6": ("nsf", "pcn"),
+    "fig6": ("nsf", "pcn-support"),
 }
 CANDIDATES = 30  # tasks that the rows of a figure are chosen from
 CELL, GAP, TITLE, NOTE = 180, 6, 22, 18  # pixels of a saved figure

@@ -50,7 +50,7 @@ def _same(*names: str) -> tuple[Row, ...]:
 
 
 _PAPER_ROWS = _same("base", "denet", "pfenet", "acastle", "capl", "nsf", "pcn")
-_OTHERS = ("pcn-printed", "score", "npf", "npf-fitted", "imprint", "imprint-centred", "bcm", "bcm-top3", "diam")
+_OTHERS = ("pcn-support", "score", "npf", "npf-fitted", "imprint", "imprint-centred", "bcm", "bcm-top3", "diam")
 _MAIN = (*_PAPER_ROWS, *(Row(name) for name in _OTHERS))
 _ABLATIONS = ("frozen/pascal-lite0-ablations", "paper/pascal-resnet50-ablations")
 TABLES = {
@@ -66,26 +66,35 @@ TABLES = {
     "table3": Target("Fusions", "fusion", "pascal", _same("score", "npf", "nsf"), _ABLATIONS),
     "table4": Target(
         "Fusions with the calibrator T", "fusion+t", "pascal",
-        (Row("score+T", "score+t"), Row("npf+T", "npf+t"), Row("pcn", "nsf+t"), Row("pcn-printed", "nsf+t")),
+        (Row("score+T", "score+t"), Row("npf+T", "npf+t"), Row("pcn", "nsf+t"), Row("score+support"),
+         Row("npf+support"), Row("pcn-support")),
         _ABLATIONS,
     ),
     "table5": Target(
         "Earlier methods with the calibrator T", "previous+t", "pascal",
-        tuple(row for n in ("denet", "pfenet", "acastle") for row in (Row(n, n), Row(f"{n}+T", f"{n}+t"))), _ABLATIONS,
+        tuple(
+            row
+            for name in ("denet", "pfenet", "acastle")
+            for row in (Row(name, name), Row(f"{name}+T", f"{name}+t"), Row(f"{name}+support"))
+        ),
+        _ABLATIONS,
     ),
     "table6": Target(
         "Kinds of calibrators", "calibrator", "pascal",
-        (*_same("nsf", "linear-no-residual", "linear", "self-attention", "pcn"), Row("pcn-printed", "pcn"),
-         Row("pixel")),
+        (*_same("nsf", "linear-no-residual", "linear", "self-attention", "pcn"), Row("pcn-as-printed"),
+         Row("pixel"), Row("pcn-support")),
         _ABLATIONS,
     ),
     "table7": Target(
         "Feature levels of the cross-attention", "features", "pascal",
         (Row("pcn-layer2", "layer2"), Row("pcn-layer3", "layer3"), Row("pcn-layer4", "layer4"),
-         Row("pcn-pooled", "high"), Row("pcn-layer4-pooled", "layer4+high"), Row("pcn", "layer4+high")), _ABLATIONS,
+         Row("pcn-pooled", "high"), Row("pcn", "layer4+high"), Row("pcn-support-layer2"), Row("pcn-support-layer3"),
+         Row("pcn-support-layer4"), Row("pcn-support-pooled"), Row("pcn-support-layer4-pooled")),
+        _ABLATIONS,
     ),
     "table8": Target(
-        "Training time and memory", "cost", "pascal", _same("denet", "pfenet", "acastle", "pcn"), _ABLATIONS
+        "Training time and memory", "cost", "pascal",
+        (*_same("denet", "pfenet", "acastle", "pcn"), Row("pcn-support")), _ABLATIONS,
     ),
 }  # fmt: skip
 FIGURES = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6")

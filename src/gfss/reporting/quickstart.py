@@ -20,26 +20,26 @@ from gfss.training.episodic_options import EpisodicOptions
 
 # less than the usual training, on the paper's episodes (no held-out base models), and one calibrator for both shots
 QUICK = EpisodicOptions(iterations=800, episodes=400, several=0, held_out=0)
-METHODS = ("score", "npf", "nsf", "pcn")
+METHODS = ("score", "npf", "nsf", "pcn-support")
 SHOTS = (1, 5)
 TASKS = 20
 EXAMPLES = 6
 
 
 def quickstart(folder: Path, fold: int = 0, tasks: int = TASKS) -> Path:
-    """Train on scenes, teach novel classes, compare the fusions and PCN; what is there already is reused.
+    """Train on scenes, teach novel classes, compare the fusions and ``pcn-support``; what is there already is reused.
 
     Returns:
         The HTML report.
     """
-    calibrators = {"pcn": PRESETS["same-model"]}
+    calibrators = {"pcn-support": PRESETS["pcn-support-same-model"]}
     experiment = Experiment(data="scenes", fold=fold, trained_shots=1, calibrators=calibrators, runs=folder)
     if not has_checkpoint(experiment.base_folder, "base"):
         console.print("stage 1: base model on the base classes", highlight=False)
         train_base_stage(experiment, resume=True)
-    if not has_checkpoint(experiment.method_folder("pcn", 1), "method"):
+    if not has_checkpoint(experiment.method_folder("pcn-support", 1), "method"):
         console.print("stage 2: calibrator on fake novel classes, taught from one image each", highlight=False)
-        train_method_stage(experiment, "pcn", 1, options=QUICK, resume=True)
+        train_method_stage(experiment, "pcn-support", 1, options=QUICK, resume=True)
     records: list[Record] = []
     for shots in SHOTS:
         records += _evaluated(experiment, folder / "records", shots, tasks)
@@ -85,10 +85,10 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
             page.text(f"{shots_in_words(shots)}, {metric} IoU")
             page.table(["method", "base", "novel", "mIoU", "H"], rows, best=(4,))
     by_name = {r.method: r.figures["accumulated"] for r in records if r.shots == SHOTS[0]}
-    before, after = by_name["nsf"].classes, by_name["pcn"].classes
+    before, after = by_name["nsf"].classes, by_name["pcn-support"].classes
     page.section(
         "Class by class, 1 shot",
-        "Accumulated IoU, thin bar: NSF, thick bar: PCN. Orange: novel classes.",
+        "Accumulated IoU, thin bar: NSF, thick bar: PCN-support. Orange: novel classes.",
     )
     page.bars({name: (before[name] or 0, after[name] or 0) for name in after if name in names}, new=novel)
     page.section("What it looks like", "Orange is the new class. Score maps go from blue (0) to red (1).")
@@ -100,10 +100,10 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
 def _examples(experiment: Experiment) -> tuple[list[str], list[list]]:
     source = experiment.val_source
     heat = NormalisedScoreFusion(experiment.context.fitter)
-    methods = [experiment.method(name, 1) for name in ("nsf", "pcn")]
+    methods = [experiment.method(name, 1) for name in ("nsf", "pcn-support")]
     rows = []
     for i in range(EXAMPLES):
         drawn = task(source.dataset, source.fold, 0, i, 1)
         view = view_task(source, drawn, i % 2, methods, heat)
         rows.append([view.support, view.query, view.truth, view.base_heat, view.novel_heat, *view.predictions.values()])
-    return ["support", "query", "truth", "base score", "novel score", "NSF", "PCN"], rows
+    return ["support", "query", "truth", "base score", "novel score", "NSF", "PCN-support"], rows

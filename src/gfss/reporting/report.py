@@ -22,7 +22,7 @@ from gfss.reporting.tables import NOTHING, grouped_tables
 from gfss.training.checkpoints import has_checkpoint
 
 METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
-BEFORE, AFTER = "nsf", "pcn"
+BEFORE, AFTER = "nsf", "pcn-support"
 CONFUSION_TASKS = 10
 
 

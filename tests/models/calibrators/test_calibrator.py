@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import PRESETS, PRINTED
+from gfss.models.calibrators.options import AS_PRINTED, PRESETS
 from gfss.models.pspnet import Features
 
 
@@ -112,13 +112,13 @@ def test_fast_form_equals_the_plain_form_in_single_precision(name: str) -> None:
 
 
 def test_printed_preset_is_the_formula_of_the_paper() -> None:
-    calibrator, fused, features = make_calibrator(PRINTED), make_scores(), make_features()
+    calibrator, fused, features = make_calibrator(AS_PRINTED), make_scores(), make_features()
     module = calibrator.attention
     assert module is not None
-    assert PRINTED.features == ("layer4", "pooled")
+    assert AS_PRINTED.features == ("layer4", "pooled")
     for image in range(2):
         y = fused[image].flatten(1)  # c x hw
-        f = plain_channels(features, PRINTED.features)[image].flatten(1)  # m x hw
+        f = plain_channels(features, AS_PRINTED.features)[image].flatten(1)  # m x hw
         sigma = (y @ module.query.T) @ (f @ module.key.T).T
         v = sigma.softmax(dim=1) / math.sqrt(calibrator.options.dimension) @ (f @ module.value.T)
         expected = y + module.head(v)

@@ -24,14 +24,14 @@ from gfss.common.errors import GfssError
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.class_interaction import log_odds_scores
 from gfss.models.calibrators.cross_covariance import cosine_basis
-from gfss.models.calibrators.options import PRESETS, PRINTED, CalibratorOptions
+from gfss.models.calibrators.options import AS_PRINTED, PRESETS, CalibratorOptions
 from gfss.models.calibrators.support_similarity import Evidence
 from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import Features
 
 
 @pytest.mark.parametrize(
-    "options", [PRESETS["pixel"], replace(PRINTED, zero_head=True), replace(PRINTED, zero_head=True, scale=3.0)]
+    "options", [PRESETS["pixel"], replace(AS_PRINTED, zero_head=True), replace(AS_PRINTED, zero_head=True, scale=3.0)]
 )
 def test_an_untrained_calibrator_with_a_zero_head_gives_the_fused_scores(options: CalibratorOptions) -> None:
     fused, features = make_scores(dtype=torch.float32), make_features(dtype=torch.float32)
@@ -97,7 +97,7 @@ def test_the_number_of_classes_is_free(name: str) -> None:
 
 
 def test_without_exchange_a_class_does_not_depend_on_the_others() -> None:
-    calibrator, fused, features = make_calibrator(PRINTED), make_scores(base=5), make_features()
+    calibrator, fused, features = make_calibrator(AS_PRINTED), make_scores(base=5), make_features()
     few = calibrator(fused[:, :3], features, 1)
     torch.testing.assert_close(calibrator(fused, features, 1)[:, :3], few, rtol=0, atol=1e-10)
 
@@ -109,7 +109,9 @@ def test_images_of_a_batch_do_not_touch_each_other(options: CalibratorOptions) -
     torch.testing.assert_close(calibrator(fused, features, 1, evidence)[1:], alone, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["default", "with-attention", "printed", "self-attention", "pixel"])
+@pytest.mark.parametrize(
+    "name", ["pcn-support", "pcn-support-attention", "pcn", "pcn-as-printed", "self-attention", "pixel"]
+)
 @pytest.mark.parametrize("size", [(9, 11), (6, 6), (14, 5)])
 def test_maps_of_another_size_are_taken(name: str, size: tuple[int, int]) -> None:
     calibrator = make_calibrator(PRESETS[name])
@@ -154,7 +156,7 @@ def test_weight_names_that_checkpoints_hold() -> None:
     pixel = {f"pixel.{layer}.{part}" for layer in ("first", "second") for part in ("weight", "bias")}
     assert Calibrator(DEFAULT, SIZE).state_dict().keys() == exchange
     assert Calibrator(ATTENTION, SIZE).state_dict().keys() == attention | exchange | {"attention.temperature"}
-    assert Calibrator(PRINTED, SIZE).state_dict().keys() == attention
+    assert Calibrator(AS_PRINTED, SIZE).state_dict().keys() == attention
     assert Calibrator(PRESETS["pixel"], SIZE).state_dict().keys() == pixel | {"scale"}
 
 
@@ -163,11 +165,15 @@ def test_what_calibrators_look_at() -> None:
         name: (calibrator.reads_features, calibrator.reads_evidence)
         for name, calibrator in ((name, make_calibrator(options)) for name, options in PRESETS.items())
     }
-    assert {name for name, (features, _) in reading.items() if features} == {"with-attention", "printed"}
+    assert {name for name, (features, _) in reading.items() if features} == {
+        "pcn-support-attention",
+        "pcn-as-printed",
+        "pcn",
+    }
     assert {name for name, (_, evidence) in reading.items() if evidence} == {
-        "default",
-        "same-model",
-        "with-attention",
+        "pcn-support",
+        "pcn-support-same-model",
+        "pcn-support-attention",
     }
     for name, (features, evidence) in reading.items():
         result = make_calibrator(PRESETS[name])(

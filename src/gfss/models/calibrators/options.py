@@ -11,7 +11,7 @@ Kind = Literal["cross-covariance", "self-attention", "linear", "linear-no-residu
 
 @dataclass(frozen=True)
 class CalibratorOptions:
-    """What a calibrator is made of; the defaults are our best, :data:`PRINTED` is the paper's form.
+    """What a calibrator is made of; the defaults are those of our ``pcn-support``, :data:`PAPER` is the paper's form.
 
     Attributes:
         kind: ``exchange`` (between classes, with the evidence of support and query; no attention),
@@ -46,7 +46,8 @@ class CalibratorOptions:
     dropout: float = 0.0
 
 
-PRINTED = CalibratorOptions(
+# equations 4 to 6 to the letter
+AS_PRINTED = CalibratorOptions(
     kind="cross-covariance",
     features=("layer4", "pooled"),
     dimension=512,
@@ -57,16 +58,26 @@ PRINTED = CalibratorOptions(
     scale=None,
     exchange=False,
 )
+# the paper's calibrator; scale of the scores and start of Delta, which it leaves open, settled in its favour
+PAPER = replace(AS_PRINTED, scale=10.0, zero_head=True)
+# by the name of the method that has them
 PRESETS = {
-    "default": CalibratorOptions(),
-    "same-model": CalibratorOptions(both_fusions=False),  # for episodes of the base model itself (held_out: 0)
-    "with-attention": CalibratorOptions(kind="cross-covariance"),
-    "printed": PRINTED,
-    "self-attention": replace(PRINTED, kind="self-attention", scaling="inside"),
-    "linear": replace(PRINTED, kind="linear"),
-    "linear-no-residual": replace(PRINTED, kind="linear-no-residual"),
+    "pcn": PAPER,
+    "pcn-as-printed": AS_PRINTED,
+    "pcn-support": CalibratorOptions(),
+    # for episodes of the base model itself (held_out: 0)
+    "pcn-support-same-model": CalibratorOptions(both_fusions=False),
+    "pcn-support-attention": CalibratorOptions(kind="cross-covariance"),
+    "self-attention": replace(AS_PRINTED, kind="self-attention", scaling="inside"),
+    "linear": replace(AS_PRINTED, kind="linear"),
+    "linear-no-residual": replace(AS_PRINTED, kind="linear-no-residual"),
     "pixel": CalibratorOptions(kind="pixel", scale=10.0, exchange=False),
 }
+
+
+def preset_name(options: CalibratorOptions) -> str:
+    """Name of the preset with these options; the kind of calibrator if there is none."""
+    return next((name for name, preset in PRESETS.items() if preset == options), options.kind)
 
 
 def stored_options(given: Mapping[str, Any]) -> CalibratorOptions:
