@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ def model_card(
     changes: Mapping[str, Any] | None,
     calibrator: str | None,
 ) -> str:
-    """The card as Markdown.
+    """The card as Markdown; names that look like HTML are written so that they are text.
 
     Args:
         taught: as written to ``model.json``: name and supports of every taught class.
@@ -39,13 +40,13 @@ def model_card(
         "",
         f"## Base classes ({len(base.classes)})",
         "",
-        ", ".join(base.classes),
+        ", ".join(map(_cell, base.classes)),
         "",
         f"## Added classes ({len(taught)})",
         "",
     ]
     for one in taught:
-        lines += [f"### {one['name']}", "", "| lesson | image | sha256 of its pixels |", "|---|---|---|"]
+        lines += [f"### {_cell(one['name'])}", "", "| lesson | image | sha256 of its pixels |", "|---|---|---|"]
         lines += [f"| {s['lesson']} | {_cell(s['id'])} | {s['sha256'][:16]} |" for s in one["supports"]]
         lines.append("")
     if not taught:
@@ -58,7 +59,7 @@ def model_card(
 def _changes(changes: Mapping[str, Any]) -> list[str]:
     lines = ["## Before and after the last lesson", ""]
     for section in changes["sections"]:
-        lines += [f"On {section['title']} ({section['images']} images), IoU in percent:", ""]
+        lines += [f"On {_cell(section['title'])} ({section['images']} images), IoU in percent:", ""]
         lines += ["| class | before | after |", "|---|---|---|"]
         lines += [f"| {_cell(r['name'])} | {_figure(r['before'])} | {_figure(r['after'])} |" for r in section["rows"]]
         lines.append("")
@@ -70,4 +71,4 @@ def _figure(value: float | None) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return html.escape(text, quote=False).replace("|", "\\|")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,20 @@ Parts = dict[str, dict[str, Tensor]]  # part (head, calibrator ...) -> tensor na
 SEPARATOR = "/"  # between the part and the name of a tensor
 
 
-def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str, *, expected: str | None = None) -> str:
+def write_model(
+    folder: Path,
+    parts: Parts,
+    about: Mapping[str, Any],
+    card: str,
+    *,
+    expected: str | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> str:
     """Write a model into a folder in one step, in place of an older one.
 
     Args:
+        check: raises if the model must not take the place of what lies in the folder; asked when no other program can
+            write there any more.
         expected: checksum of the model that this one was made of and replaces; refused if another lies there by now.
 
     Returns:
@@ -56,6 +66,8 @@ def write_model(folder: Path, parts: Parts, about: Mapping[str, Any], card: str,
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     refuse_unwritable(folder)
     with FileLock(folder / LOCK, mode=0o666 & ~UMASK):  # one program at a time
+        refuse_foreign(folder)
+        check()
         if expected is not None and checksum(folder) != expected:
             raise GfssError(
                 f"the model in {folder} was changed by another program meanwhile; nothing was written: repeat the "
@@ -84,10 +96,12 @@ def read_model(folder: Path) -> tuple[Parts, dict[str, Any]]:
         parts = _split(load_tensors(content))
     except SafetensorError as error:
         raise _damaged(path, f"it is cut off or no safetensors file: {error}") from None
+    if not isinstance(sums.get("parts"), dict):
+        raise _damaged(folder / ABOUT, "it has no checksums of the parts")
     for part, digest in sums["parts"].items():
         if _part_digest(parts.get(part, {})) != digest:
             raise _damaged(path, f"the part '{part}' differs from its checksum")
-    if _digest(content) != sums[TENSORS]:
+    if _digest(content) != sums.get(TENSORS):
         raise _damaged(path, "its header differs from its checksum")
     return parts, about
 

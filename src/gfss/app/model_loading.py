@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gfss.app.model_checks import check_words, one_sentence
 from gfss.app.model_folder import is_model, read_model
 from gfss.app.network import Network
 from gfss.common.errors import GfssError, unknown
@@ -28,6 +29,8 @@ def embedded_models() -> list[str]:
 
 def find_model(name: str | Path) -> Path:
     """The folder of a model: a path, or a name of an embedded one."""
+    if not str(name).strip():
+        raise GfssError(f"the name of the model is empty; known: {', '.join(embedded_models())}, or a folder")
     path = Path(name)
     if is_model(path) or has_training(path):
         return path
@@ -35,7 +38,7 @@ def find_model(name: str | Path) -> Path:
         return ASSETS / str(name)
     if path.exists():
         raise GfssError(
-            f"{name} is no model; expected a folder written by gfss teach or gfss train, "
+            f"{name} is not a model; expected a folder written by gfss teach or gfss train, "
             f"or the name of an embedded model ({', '.join(embedded_models()) or 'none'})"
         )
     raise unknown("model", name, embedded_models())
@@ -102,6 +105,8 @@ def describe_classes(model: str | Path) -> list[str]:
     folder = find_model(model)
     if is_model(folder):
         about = read_model(folder)[1]
+        with one_sentence(str(model)):
+            check_words(about, str(model))
         base, taught = about["base"]["classes"], about["taught"]
     else:
         base, taught = load_checkpoint(_base_folder(folder), "base")[1]["card"]["classes"], []

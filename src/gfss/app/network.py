@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gfss.common.errors import GfssError
 from gfss.data.transforms import to_tensor
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
@@ -21,6 +22,7 @@ from gfss.models.pspnet import Features
 
 CHUNK = 16  # images that go through the head at once
 HALF_LIMIT = 65504  # largest value of fp16
+MOST_BIAS = 100  # beyond, one side has won long ago
 SHARPNESS = 10.0  # of normalised score fusion's scores where there is no calibrator
 
 
@@ -104,6 +106,12 @@ class Network(nn.Module):
         """Logits (classes, h, w) of a square image, taught classes moved by ``bias``."""
         scores = self.scores(self.features(self.levels(square)), knowledge)[0]
         return with_bias(scores, taught_classes(knowledge), bias)
+
+
+def refuse_bias(bias: float) -> None:
+    """Raise if a bias is not a number to add to scores."""
+    if not abs(bias) <= MOST_BIAS:
+        raise GfssError(f"the novel bias is {bias}; expected a number from -{MOST_BIAS} to {MOST_BIAS}, 0 for none")
 
 
 def taught_classes(knowledge: Knowledge | None) -> int:

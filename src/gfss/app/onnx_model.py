@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from torch import Tensor
 
 from gfss.app.export import INPUT
 from gfss.app.inputs import Picture
-from gfss.app.network import with_bias
+from gfss.app.network import refuse_bias, with_bias
 from gfss.app.result import Result, segment_image
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, printable
+
+LARGEST_INPUT = 4096  # pixels of a side
 
 
 class OnnxModel:
@@ -35,11 +38,11 @@ class OnnxModel:
         about = self._session.get_modelmeta().custom_metadata_map
         if about.get("gfss") != "model":
             raise GfssError(f"{path} was not written by gfss export: its metadata does not name the classes")
-        self.classes: tuple[str, ...] = tuple(json.loads(about["classes"]))
-        self.size, self._taught = int(about["size"]), int(about["taught"])
+        self.classes, self.size, self._taught = _metadata(about, path)
 
     def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result:
         """Segment an image, as :meth:`gfss.Segmenter.segment` does."""
+        refuse_bias(novel_bias)
         look = partial(self._score_map, bias=novel_bias)
         return segment_image(image, self.classes, self.size, look, tile)
 
@@ -47,3 +50,16 @@ class OnnxModel:
         images = np.ascontiguousarray(square.transpose(2, 0, 1)[None], dtype=np.float32) / 255
         scores = torch.from_numpy(np.asarray(self._session.run(None, {INPUT: images})[0])[0])
         return with_bias(scores, self._taught, bias)
+
+
+def _metadata(about: Mapping[str, str], path: str | Path) -> tuple[tuple[str, ...], int, int]:
+    """Class names, side of the square input and number of taught classes, as gfss export wrote them."""
+    try:
+        names, size, taught = json.loads(about["classes"]), int(about["size"]), int(about["taught"])
+    except (KeyError, ValueError, RecursionError):
+        names, size, taught = None, 0, 0
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        names = None
+    if not names or not 0 < size <= LARGEST_INPUT or not 0 <= taught < len(names):
+        raise GfssError(f"{path} has metadata that gfss export does not write; export the model again")
+    return tuple(printable(name) for name in names), size, taught

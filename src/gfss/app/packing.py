@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from gfss.app.model_checks import build_part, refuse_other_shapes
 from gfss.app.model_folder import Parts
 from gfss.app.network import Knowledge, Network
 from gfss.app.support import Example, TaughtClass
@@ -57,18 +58,22 @@ def build_network(parts: Parts, about: dict[str, Any], weights: Path | None, sou
     card = BaseCard.from_json(about["base"])
     if card.trained_encoder:
         encoder = build_encoder(card.encoder, output_stride=card.output_stride, pretrained=False)
-        _fill(encoder, parts["encoder"], source)
+        refuse_other_shapes(encoder, parts["encoder"], source)
+        _fill(encoder, parts["encoder"])
         card = replace(card, encoder_hash=encoder.weights_hash())
     else:
         encoder = build_encoder(card.encoder, weights, card.output_stride)
         refuse_other_weights(encoder, card, source)
-    head = PyramidHead(**about["head"])
-    _fill(head, parts["head"], source)
+    head = build_part(lambda: PyramidHead(**about["head"]), parts["head"], source)
+    if head.classifier.out_channels != len(card.classes) + 1:
+        raise GfssError(
+            f"the head of {source} has {head.classifier.out_channels} outputs for {len(card.classes)} classes"
+        )
     calibrator = None
     if about["calibrator"]:
         options = stored_options(about["calibrator"]["options"])
-        calibrator = Calibrator(options, tuple(about["calibrator"]["map_size"]))
-        _fill(calibrator, parts["calibrator"], source)
+        height, width = about["calibrator"]["map_size"]
+        calibrator = build_part(lambda: Calibrator(options, (height, width)), parts["calibrator"], source)
     novel = NovelOptions(**{**about["novel"], "features": tuple(about["novel"]["features"])})
     return Network(BaseModel(encoder, head, card), calibrator, novel)
 
@@ -134,11 +139,8 @@ def _stored(tensor: Tensor, half: bool) -> Tensor:
     return tensor.half() if half and tensor.is_floating_point() else tensor
 
 
-def _fill(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+def _fill(module: nn.Module, tensors: dict[str, Tensor]) -> None:
     own = module.state_dict()
-    if {name: tensor.shape for name, tensor in tensors.items()} != {name: tensor.shape for name, tensor in own.items()}:
-        kind = type(module).__name__.lower()
-        raise GfssError(f"the {kind} of {source} is one of another version of gfss; make the model anew with this one")
     module.load_state_dict({name: tensor.to(own[name].dtype) for name, tensor in tensors.items()})
 
 

@@ -19,9 +19,10 @@ from typing import Any
 
 from gfss.app.card import model_card
 from gfss.app.inputs import Picture, find_images, labelled_images
+from gfss.app.model_checks import check_classifier, check_words, one_sentence
 from gfss.app.model_folder import ABOUT, is_model, lessons, read_model, write_model
 from gfss.app.model_loading import find_model, read_training
-from gfss.app.network import Network
+from gfss.app.network import Network, refuse_bias
 from gfss.app.packing import build_network, build_taught, network_parts, taught_parts
 from gfss.app.regression_cases import read_validation, support_cases
 from gfss.app.regression_check import State, compare
@@ -132,6 +133,7 @@ class Segmenter:
             tile: look at an image whose long side is more than twice the model's input piece by piece, for small
                 objects in large images.
         """
+        refuse_bias(novel_bias)
         look = partial(self.network.score_map, knowledge=self.knowledge, bias=novel_bias)
         return segment_image(image, self.classes, self.network.size, look, tile)
 
@@ -183,10 +185,10 @@ class Segmenter:
         calibrator = self.network.calibrator and preset_name(self.network.calibrator.options)
         card = model_card(self.network.card, listing, words["versions"], self.seed, self._changes, calibrator)
         folder = Path(folder)
-        in_place = folder.resolve() == self._origin
-        if not in_place:
-            self._refuse_loss(folder)
-        digest = write_model(folder, parts | support, words, card, expected=self._expected if in_place else None)
+        if folder.resolve() == self._origin:
+            digest = write_model(folder, parts | support, words, card, expected=self._expected)
+        else:
+            digest = write_model(folder, parts | support, words, card, check=partial(self._refuse_loss, folder))
         self._origin, self._expected, self._known = folder.resolve(), digest, self._lessons()
 
     def _refuse_loss(self, folder: Path) -> None:
@@ -242,14 +244,17 @@ def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Seg
     if not is_model(folder):
         return Segmenter(read_training(folder, weights))
     parts, about = read_model(folder)
-    network = build_network(parts, about, weights, str(model))
-    taught, classifier = build_taught(parts, about["taught"], list(network.base.head.channels))
-    return Segmenter(
-        network,
-        taught,
-        classifier,
-        seed=about["seed"],
-        half=about["precision"] == "fp16",
-        changes=about["changes"],
-        origin=(folder, about["sha256"][ABOUT]),
-    )
+    with one_sentence(str(model)):
+        check_words(about, str(model))
+        network = build_network(parts, about, weights, str(model))
+        taught, classifier = build_taught(parts, about["taught"], list(network.base.head.channels))
+        check_classifier(classifier, taught, str(model))
+        return Segmenter(
+            network,
+            taught,
+            classifier,
+            seed=about["seed"],
+            half=about["precision"] == "fp16",
+            changes=about["changes"],
+            origin=(folder, about["sha256"][ABOUT]),
+        )

@@ -22,6 +22,7 @@ Example:
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -103,6 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
+    for stream in (sys.stdout, sys.stderr):  # a terminal without a character shows another instead
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = _mount().main([word for word in words if word != "--debug"], prog_name="gfss", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import sys
 import traceback
 
 import typer
 
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, printable
 
 FAILED = 2
 INTERRUPTED = 130
@@ -30,8 +31,9 @@ def report(error: BaseException, debug: bool) -> int:
     if debug:
         traceback.print_exception(error, file=sys.stderr)
     message = sentence(error)
-    if message:
-        print(f"gfss: {message}", file=sys.stderr)
+    if message and sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+            print(f"gfss: {printable(message)}", file=sys.stderr)
     return INTERRUPTED if isinstance(error, KeyboardInterrupt | typer.Abort) else FAILED
 
 
@@ -40,7 +42,7 @@ def sentence(error: BaseException) -> str:
     match error:
         case GfssError():
             return " ".join(str(error).split())
-        case KeyboardInterrupt() | typer.Abort():
+        case _ if isinstance(error, KeyboardInterrupt | typer.Abort) or isinstance(error.__cause__, KeyboardInterrupt):
             return "interrupted; the same command continues or starts again"
         case typer.TyperException():
             return _usage(error)
@@ -51,6 +53,8 @@ def sentence(error: BaseException) -> str:
             return f"this needs the package {package}; run: pip install 'gfss[{EXTRAS[package]}]'"
         case OSError():
             return _system(error)
+        case RuntimeError() if "Symlink loop" in str(error):  # from Path.resolve
+            return f"{_line(error)[0].lower()}{_line(error)[1:]}: the link leads back to itself; name another path"
         case _:
             return f"unexpected {type(error).__name__} ({_line(error)}); this is a defect, --debug shows where it is"
 

@@ -19,7 +19,7 @@ app = typer.Typer()
 Model = Annotated[str, typer.Argument(help="Embedded model or folder of a model.", metavar="MODEL")]
 Out = Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the new model; MODEL itself if left out.")]
 Validation = Annotated[Path | None, typer.Option(help="Labelled images on which known classes are checked too.")]
-Guard = Annotated[float, typer.Option(help="Points of IoU that a known class may lose.")]
+Guard = Annotated[float, typer.Option(help="Points of IoU that a known class may lose.", callback=o.within(0, 100))]
 Page = Annotated[
     Path | None, typer.Option("--report", help="Write the report as an HTML page with pictures, one per class.")
 ]
@@ -77,7 +77,10 @@ def segment(
     overlay: Annotated[bool, typer.Option(help="Also write the image with classes in colour.")] = True,
     scores: Annotated[bool, typer.Option("--scores", help="Also write all probabilities (.npz).")] = False,
     tile: Annotated[bool, typer.Option("--tile", help="Look at large images piece by piece (small objects).")] = False,
-    novel_bias: Annotated[float, typer.Option(help="Above 0 finds more of the taught classes, below 0 less.")] = 0.0,
+    novel_bias: Annotated[
+        float,
+        typer.Option(help="Above 0 finds more of the taught classes, below 0 less.", callback=o.within(-100, 100)),
+    ] = 0.0,
     encoder_weights: o.Weights = None,
     threads: o.Threads = 0,
 ) -> None:

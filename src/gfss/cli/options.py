@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,18 @@ import typer
 
 if TYPE_CHECKING:
     from gfss.experiments.experiment import Experiment
+
+
+def within(low: float, high: float) -> Callable[[float], float]:
+    """A check of an option: a number in a range, which NaN is not."""
+
+    def check(value: float) -> float:
+        if not low <= value <= high:
+            raise typer.BadParameter(f"{value} is not in the range {low:g} to {high:g}.")
+        return value
+
+    return check
+
 
 RecipeName = Annotated[str, typer.Argument(help="A recipe file, or its name below recipes, as frozen/pascal-lite0.")]
 Changes = Annotated[
@@ -22,13 +35,14 @@ EncoderName = Annotated[str, typer.Option("--encoder", help="tiny, lite0, resnet
 Weights = Annotated[Path | None, typer.Option("--encoder-weights", help="File with the encoder's weights.")]
 OutputStride = Annotated[int | None, typer.Option(help="Input pixels per position of the feature maps.")]
 Size = Annotated[
-    int, typer.Option(help="Side of the square input; 113 for scenes and 417 for photographs if left out.")
+    int,
+    typer.Option(min=0, max=4096, help="Side of the square input; 113 for scenes and 417 for photographs if left out."),
 ]
 Shots = Annotated[int, typer.Option(min=1, help="Labelled images per novel class.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Runs = Annotated[Path, typer.Option(help="Folder of trained parts.")]
 RUNS = Path("runs")
-Threads = Annotated[int, typer.Option(help="CPU threads; all cores if 0.")]
+Threads = Annotated[int, typer.Option(min=0, max=1024, help="CPU threads; all cores if 0.")]
 Device = Annotated[
     str, typer.Option(help="cpu, cuda, or cuda:1 ...; torchrun gives each of its processes a card of its own.")
 ]

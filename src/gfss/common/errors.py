@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class GfssError(Exception):
-    """Something the user can mend: what came, what was expected, what to do, in one sentence.
+    """Something the user can fix: what came, what was expected, what to do, in one sentence.
 
     The command line prints the message alone and ends with exit code 2.
     """
@@ -17,9 +17,20 @@ def unknown(kind: str, name: object, valid: Iterable[object]) -> GfssError:
     """An error for a name that is not among the valid ones, with the nearest valid one.
 
     >>> str(unknown("method", "pcm", ["nsf", "pcn"]))
-    "unknown method 'pcm'; did you mean 'pcn'? (known: nsf, pcn)"
+    "unknown method 'pcm'; did you mean 'pcn'? known: nsf, pcn"
     """
     names = [str(item) for item in valid]
     close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
-    hint = f" did you mean '{close[0]}'?" if close else ""
-    return GfssError(f"unknown {kind} '{name}';{hint} (known: {', '.join(names) or 'none'})")
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return GfssError(f"unknown {kind} '{name}'; {hint}known: {', '.join(names) or 'none'}")
+
+
+def printable(text: str) -> str:
+    """A text for a terminal: control characters, which could move the cursor or rename the window, as question marks.
+
+    >>> printable("a\\x1b[2Jb")
+    'a?[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import glob
 import hashlib
 import json
 import os
+import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +20,7 @@ from platformdirs import user_cache_path
 
 from gfss.common.errors import GfssError
 
+ABANDONED = 3600  # seconds after which a part that nobody writes to is one that a killed program left
 DISK_FULL = "the disk is full"
 UMASK = os.umask(0)  # can only be read by setting it
 os.umask(UMASK)
@@ -32,10 +36,23 @@ def cache_folder(name: str) -> Path:
 
 def default_cache() -> Path:
     """Where the system keeps caches of programs; ``~/.cache/gfss``, where gfss kept its own at first, if it exists."""
-    early = Path.home() / ".cache" / "gfss"
+    try:
+        early = Path.home() / ".cache" / "gfss"
+    except RuntimeError:
+        raise GfssError("this account has no home folder; say where gfss may cache files: GFSS_CACHE=FOLDER") from None
     if early.is_dir() and not os.environ.get("XDG_CACHE_HOME"):
         return early
     return user_cache_path("gfss", appauthor=False)
+
+
+def refuse_special(path: Path) -> None:
+    """Raise if a path is there but neither file nor folder: reading a pipe or device may never end."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # whoever opens it says what is wrong
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise GfssError(f"{path} is a pipe or a device, not a file; save its content to a file first")
 
 
 def make_folder(folder: Path) -> None:
@@ -65,6 +82,7 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise GfssError(f"cannot write {path}: {error.strerror}") from None
     temporary = Path(name)
+    _remove_abandoned(path, temporary)
     try:
         with os.fdopen(number, "wb") as handle:
             yield handle
@@ -81,6 +99,14 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def _remove_abandoned(path: Path, own: Path) -> None:
+    """Delete what killed programs left of earlier attempts to write a file: parts that nobody wrote to for an hour."""
+    for part in path.parent.glob(f".{glob.escape(path.name[:40])}.*.part"):
+        with contextlib.suppress(OSError):
+            if part != own and time.time() - part.stat().st_mtime > ABANDONED:
+                part.unlink()
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically, indented, keys in the order given."""
     with write_atomically(path) as file:
@@ -89,14 +115,26 @@ def write_json(path: Path, content: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """Read JSON; say in one sentence what is wrong with the file."""
+    refuse_special(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise GfssError(f"{path} does not exist") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise GfssError(f"{path} is not valid JSON ({error})") from None
     except OSError as error:
         raise GfssError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        content = json.loads(text)
+        if "\\ud" in text or "\\uD" in text:  # half a character could neither be printed nor written
+            json.dumps(content, ensure_ascii=False).encode()
+        return content
+    except UnicodeEncodeError:
+        raise GfssError(f"{path} has half a character in a text (a lone surrogate); write the file again") from None
+    except RecursionError:
+        raise GfssError(f"{path} is not valid JSON (nested too deeply); export it again") from None
+    except ValueError as error:  # also numbers of thousands of digits
+        raise GfssError(f"{path} is not valid JSON ({str(error).partition(';')[0]})") from None
 
 
 @functools.cache

@@ -10,6 +10,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from gfss.common.errors import printable
+
 T = TypeVar("T")
 
 LINE_SECONDS = 60  # between two lines in a log file; what is done sooner says nothing
@@ -19,7 +21,7 @@ console = Console(stderr=True)
 
 def note(text: str) -> None:
     """Say something worth knowing without stopping; goes to where errors go."""
-    console.print(f"note: {text}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"note: {printable(text)}", markup=False, highlight=False, soft_wrap=True)
 
 
 class Bar:

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from gfss.common.errors import GfssError
+from gfss.common.files import refuse_special
 from gfss.data.catalog import VOID
 
 UNREADABLE = (OSError, SyntaxError, ValueError)  # what Pillow raises on files that are no good
@@ -42,6 +43,8 @@ def read_image(path: Path | str) -> np.ndarray:
             raise _damaged(path, error) from None
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float64)
+        if not np.isfinite(values).all():
+            raise GfssError(f"{path} has pixels that are NaN or infinite; fill them in before, or leave the image out")
         top = values.max() if image.mode == "F" else 65535
         grey = np.clip(values * (255 / max(top, 1)), 0, 255).astype(np.uint8)
         return np.repeat(grey[..., None], 3, axis=2)
@@ -76,6 +79,7 @@ def read_colours(path: Path) -> np.ndarray:
 
 def open_picture(path: Path) -> Image.Image:
     """Open a picture without decoding it; say in one sentence why that fails."""
+    refuse_special(path)
     try:
         with _OPENING:
             usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # the check below answers in a sentence

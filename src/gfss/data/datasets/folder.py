@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from gfss.common.errors import GfssError
-from gfss.common.files import read_json, write_atomically
+from gfss.common.files import read_json, refuse_special, write_atomically
 from gfss.data.catalog import BACKGROUND_NAMES, VOID
 from gfss.data.datasets.base import REFERENCE_SIDE, Dataset
 
@@ -83,6 +83,9 @@ def read_class_names(root: Path) -> tuple[str, ...]:
 def unique_names(names: Iterable[str], source: Path) -> tuple[str, ...]:
     """Class names as a tuple; refuses doubles and more than an 8-bit mask can hold."""
     result = tuple(names)
+    strange = next((name for name in result if not name.isprintable() or not name.strip()), None)
+    if strange is not None:
+        raise GfssError(f"{source} has a class called {strange!r:.80}; class names are printable text")
     if not result:
         raise GfssError(f"{source} names no class; at least one is needed")
     if len(set(result)) != len(result):
@@ -110,6 +113,7 @@ def read_list(listing: Path, known: Collection[str] = ()) -> list[str]:
 
 def read_lines(path: Path) -> list[str]:
     """Lines of a text file without blank ones; says in one sentence what is wrong with the file."""
+    refuse_special(path)
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except FileNotFoundError:

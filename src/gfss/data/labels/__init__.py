@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import shutil
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gfss.common.errors import GfssError
-from gfss.common.files import cache_folder, read_json
+from gfss.common.files import cache_folder, read_json, refuse_special
 from gfss.data.datasets.folder import IMAGE_SUFFIXES, pictures_in
 from gfss.data.labels.base import Labels
 from gfss.data.labels.colours import read_colour_masks
@@ -31,6 +33,9 @@ __all__ = ["Labels", "read_labels"]
 IMAGE_FOLDERS = ("images", "JPEGImages", "img", "photos", "pictures")
 MASK_FOLDERS = ("masks", "SegmentationClass", "SegmentationClassAug")
 JSON_FOLDERS = (".", "annotations", "labels")
+DAY = 24 * 3600  # seconds
+UNPACKING = ".unpacking-"
+UNZIPPED_ANYWAY, UNZIPPED_TIMES = 500_000_000, 100  # bytes that any zip may unpack to, else times its size
 
 
 def read_labels(source: Path, images: Sequence[Path] = (), class_name: str | None = None) -> Labels:
@@ -131,15 +136,23 @@ def _required(class_name: str | None, masks: Path) -> str:
 
 def _unzipped(path: Path) -> Path:
     """The content of a zip file in the cache; unpacked once, again when the file changes."""
+    refuse_special(path)
     stat = path.stat()
     key = hashlib.sha256(f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode()).hexdigest()[:16]
     folder = cache_folder("unzipped") / f"{path.stem}-{key}"
     if folder.exists():
+        os.utime(folder)  # used now
         return _content(folder)
-    part = Path(tempfile.mkdtemp(dir=folder.parent))
+    _remove_unused(folder.parent)
+    part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=UNPACKING))
     try:
         with zipfile.ZipFile(path) as archive:
             need, free = sum(entry.file_size for entry in archive.infolist()), shutil.disk_usage(folder.parent).free
+            if need > max(UNZIPPED_ANYWAY, UNZIPPED_TIMES * stat.st_size):
+                raise GfssError(
+                    f"{path} of {stat.st_size / 1e6:.1f} MB unpacks to {need / 1e9:.1f} GB, more than labels would; "
+                    "if it is what it should be, unpack it yourself and give the folder"
+                )
             if need > free:
                 raise GfssError(f"{path} unpacks to {need / 1e9:.1f} GB but {free / 1e9:.1f} GB are free; make room")
             archive.extractall(part)
@@ -150,6 +163,14 @@ def _unzipped(path: Path) -> Path:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return _content(folder)
+
+
+def _remove_unused(unpacked: Path) -> None:
+    """Delete unpacked files that were not used for a month, and what killed programs left of unpacking."""
+    for folder in unpacked.iterdir():
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > (DAY if folder.name.startswith(UNPACKING) else 30 * DAY):
+                shutil.rmtree(folder)
 
 
 def _content(folder: Path) -> Path:

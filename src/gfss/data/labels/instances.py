@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
@@ -16,6 +15,7 @@ from gfss.data.catalog import VOID
 from gfss.data.datasets.folder import unique_names
 from gfss.data.images import MAX_PIXELS, image_size
 from gfss.data.labels.base import Labels
+from gfss.data.labels.outlines import refuse_endless
 
 
 class Instance(NamedTuple):
@@ -77,7 +77,7 @@ def read_instances(path: Path) -> tuple[tuple[str, ...], list[Picture]]:
         raise GfssError(f"{path} has no annotations; export the file again with the labels in it")
     try:
         return _parse(content, path)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         kind = type(error).__name__
         raise GfssError(f"{path} is not a complete COCO file ({kind}: {error}); export it again") from None
 
@@ -89,7 +89,11 @@ def draw_instances(picture: Picture, source: Path) -> np.ndarray:
     if not 0 < height * width <= MAX_PIXELS:
         raise GfssError(f"{source} says that {picture.file_name} has {width} x {height} pixels; export it again")
     try:
+        drawn = [points for _, outline in picture.instances for points in _polygons(outline, height, width)]
+        refuse_endless(drawn, f"{source}, image {picture.file_name},")
         codes = [(value, _encode(codec, outline, height, width)) for value, outline in picture.instances]
+    except GfssError:
+        raise
     except Exception as error:  # pycocotools raises plain Exception on malformed outlines
         raise GfssError(f"{source} has a malformed outline in {picture.file_name} ({error}); draw it again") from None
     mask = np.zeros((height, width), dtype=np.uint8)
@@ -122,6 +126,10 @@ def _parts(file_name: str) -> tuple[str, ...]:
 
 def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[Picture]]:
     ordered = sorted(content["categories"], key=lambda category: category["id"])
+    if not all(isinstance(category["name"], str) and category["name"] for category in ordered):
+        raise ValueError("a category without a name")
+    if not all(isinstance(e["file_name"], str) and _parts(e["file_name"]) for e in content["images"]):
+        raise ValueError("an image without a file name")
     classes = unique_names((category["name"] for category in ordered), path)
     values = {category["id"]: value for value, category in enumerate(ordered, start=1)}
     instances: dict[int, list[Instance]] = defaultdict(list)
@@ -145,18 +153,28 @@ def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[P
 def _encode(codec: Any, outline: Any, height: int, width: int) -> Any:
     """Run-length code of an instance: all its polygons together, or run lengths plain or compressed."""
     if isinstance(outline, list):
-        polygons = [points for points in outline if len(points) >= 6]  # less than three points have no area
-        far = 2 * max(height, width)
-        if not all(math.isfinite(value) and -far <= value <= far for points in polygons for value in points):
-            raise ValueError("a point lies far outside the picture")
+        polygons = [points.ravel().tolist() for points in _polygons(outline, height, width)]
         return codec.merge(codec.frPyObjects(polygons, height, width)) if polygons else None
     if list(outline["size"]) != [height, width]:
         raise ValueError(f"run lengths for {outline['size']} in an image of {[height, width]}")
     counts = outline["counts"]
     lengths = counts if isinstance(counts, list) else _lengths(counts)
+    if not all(type(value) is int for value in lengths):
+        raise ValueError("run lengths that are not whole numbers")
     if min(lengths, default=0) < 0 or sum(lengths) != height * width:
         raise ValueError(f"run lengths of {sum(lengths)} pixels in an image of {height * width}")
     return codec.frPyObjects(outline, height, width) if isinstance(counts, list) else outline
+
+
+def _polygons(outline: Any, height: int, width: int) -> list[np.ndarray]:
+    """The polygons of an instance, each (points, 2); none for run lengths."""
+    if not isinstance(outline, list):
+        return []
+    polygons = [np.asarray(points, dtype=np.float64) for points in outline if len(points) >= 6]  # others have no area
+    far = 2 * max(height, width)
+    if not all((np.abs(points) <= far).all() for points in polygons):  # nor may one be NaN
+        raise ValueError("a point lies far outside the image")
+    return [points.reshape(-1, 2) for points in polygons]
 
 
 def _lengths(code: str | bytes) -> list[int]:

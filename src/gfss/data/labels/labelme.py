@@ -22,6 +22,7 @@ from gfss.data.datasets.folder import read_lines, unique_names
 from gfss.data.images import UNREADABLE, image_size
 from gfss.data.labels.base import Labels, match
 from gfss.data.labels.colours import VOID_NAMES
+from gfss.data.labels.outlines import refuse_endless
 
 SLACK = 2.0  # pixels that a point may lie outside the picture: a hand at the edge, not a picture of another size
 POLYGONS = ("polygon", "rotation", "oriented_rectangle")
@@ -85,6 +86,7 @@ def _draw(content: dict[str, Any], path: Path, image: Path, classes: tuple[str, 
         )
     canvas = Image.new("L", (width, height), BACKGROUND)
     shapes = [(shape, _outline(shape, path, width, height)) for shape in _areas(content)]
+    refuse_endless((np.array(outline) for _, outline in shapes), str(path))
     for shape, outline in sorted(shapes, key=lambda pair: -_area(pair[1])):
         value = _value(str(shape["label"]), classes, path)
         if shape.get("shape_type") == "mask":
@@ -110,7 +112,7 @@ def _outline(shape: dict[str, Any], path: Path, width: int, height: int) -> list
     kind = _kind(shape)
     try:
         points = [(float(x), float(y)) for x, y in shape["points"]]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise GfssError(f"{path} has a '{shape['label']}' with points that are no numbers; draw it again") from None
     if len(points) < 2 or (kind in POLYGONS and len(points) < 3):
         raise GfssError(f"{path} has a '{shape['label']}' {kind} with {len(points)} point(s); draw it again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -55,8 +56,9 @@ def _load_backbone(name: str, pretrained: bool) -> Any:
     The class is looked up here because ``AutoBackbone.from_pretrained`` asks the hub even for a local folder.
     """
     transformers = _transformers()
+    place, revision = _place(name)
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise GfssError(f"there is no encoder '{name}' on the hub or as a folder here ({_first_line(error)})") from None
     if type(config) not in transformers.MODEL_FOR_BACKBONE_MAPPING:
@@ -69,7 +71,12 @@ def _load_backbone(name: str, pretrained: bool) -> Any:
     if not pretrained:
         return kind(config).eval()
     try:
-        backbone, report = kind.from_pretrained(name, config=config, output_loading_info=True)
+        backbone, report = kind.from_pretrained(
+            name,
+            config=config,
+            output_loading_info=True,
+            use_safetensors=True,  # other weight files can run code
+        )
     except (OSError, RuntimeError) as error:
         raise GfssError(f"the weights of '{name}' cannot be loaded: {_first_line(error)}") from None
     missing = sorted(key for key in report["missing_keys"] if FRESH_NORMS not in key)
@@ -86,11 +93,22 @@ def _normalisation(name: str) -> tuple[list[float], list[float]]:
     """Mean and deviation the model was trained with; ImageNet's where its files do not say."""
     from transformers.image_processing_base import ImageProcessingMixin
 
+    place, revision = _place(name)
     try:
-        settings, _ = ImageProcessingMixin.get_image_processor_dict(name)
+        settings, _ = ImageProcessingMixin.get_image_processor_dict(place, revision=revision)
     except OSError:
         settings = {}
     return settings.get("image_mean") or list(IMAGENET_MEAN), settings.get("image_std") or list(IMAGENET_STD)
+
+
+def _place(name: str) -> tuple[str, str]:
+    """Where an encoder is, and its revision: ``organisation/name@revision``, the newest without one, or a folder.
+
+    >>> _place("facebook/dinov2-small@ed25f3a")
+    ('facebook/dinov2-small', 'ed25f3a')
+    """
+    place, _, revision = name.partition("@")
+    return (name, "main") if Path(name).exists() or not revision else (place, revision)
 
 
 def _transformers() -> Any:

@@ -1,0 +1,159 @@
+"""Data made to break the program: one sentence each, soon, and without much memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.data.make import SIZE, box_polygon, boxes, coco_json, labelme, photo, png, write
+
+from gfss.common.errors import GfssError
+from gfss.data.images import read_image
+from gfss.data.labels import read_labels
+from gfss.data.labels.outlines import LONGEST, length, refuse_endless
+
+HEIGHT, WIDTH = SIZE
+
+
+def to_and_fro(points: int) -> list[list[float]]:
+    return [[float(WIDTH * (i % 2)), float(i % HEIGHT)] for i in range(points)]
+
+
+def coco(root: Path, **changes: Any) -> Path:
+    """A COCO file of one image with one annotation; changes of image, annotation and category."""
+    photo(root / "a.jpg")
+    image = {"id": 1, "file_name": "a.jpg", "height": HEIGHT, "width": WIDTH, **changes.get("image", {})}
+    polygon = [box_polygon(2, 2, 9, 9)]
+    annotation = {"id": 1, "image_id": 1, "category_id": 3, "segmentation": polygon, **changes.get("annotation", {})}
+    category = {"id": 3, "name": "cat", **changes.get("category", {})}
+    return write(root / "labels.json", {"images": [image], "annotations": [annotation], "categories": [category]})
+
+
+def quickly(work: Callable[[], object], sentence: str) -> None:
+    """The work ends with a sentence within 5 s and 300 MB."""
+    start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(GfssError, match=sentence):
+        work()
+    assert time.monotonic() - start < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+@pytest.mark.parametrize("points", [100_000, 300_000])
+def test_a_coco_polygon_that_goes_to_and_fro(tmp_path: Path, points: int) -> None:
+    outline = [value for point in to_and_fro(points) for value in point]
+    path = coco(tmp_path, annotation={"segmentation": [outline]})
+    quickly(lambda: read_labels(path).mask(0), "outlines of .* pixels in length")
+
+
+def test_a_labelme_polygon_of_many_points(tmp_path: Path) -> None:
+    photo(tmp_path / "a.jpg")
+    labelme(tmp_path / "a.json", [("cat", "polygon", to_and_fro(300_000))])
+    quickly(lambda: read_labels(tmp_path).mask(0), "outlines of .* pixels in length")
+
+
+def test_many_outlines_count_together() -> None:
+    one = np.array([[0, 0], [LONGEST / 2 - 10, 0], [0, 1]])
+    refuse_endless([one] * 10, "it")
+    with pytest.raises(GfssError, match="simplify"):
+        refuse_endless([one] * 11, "it")
+    assert length(one) == LONGEST - 20 + 4
+
+
+@pytest.mark.parametrize("name", [5, "", "..", "/", None, "\\", ["a"]])
+def test_coco_file_names_that_are_none(tmp_path: Path, name: object) -> None:
+    with pytest.raises(GfssError, match=r"not a complete COCO file .*an image without a file name"):
+        read_labels(coco(tmp_path, image={"file_name": name}))
+
+
+@pytest.mark.parametrize("name", [None, 7, "", ["cat"]])
+def test_coco_categories_without_a_name(tmp_path: Path, name: object) -> None:
+    with pytest.raises(GfssError, match="a category without a name"):
+        read_labels(coco(tmp_path, category={"name": name}))
+
+
+@pytest.mark.parametrize("height", [float("inf"), "high", None, [3], -4, 10**30])
+def test_coco_heights_that_are_none(tmp_path: Path, height: object) -> None:
+    with pytest.raises(GfssError, match=r"labels\.json"):
+        read_labels(coco(tmp_path, image={"height": height})).mask(0)
+
+
+@pytest.mark.parametrize("counts", [[0.5, 767.5], [True, 767], ["768"], [768.0]])
+def test_run_lengths_that_are_not_whole_numbers(tmp_path: Path, counts: list) -> None:
+    outline = {"size": [HEIGHT, WIDTH], "counts": counts}
+    with pytest.raises(GfssError, match="malformed outline"):
+        read_labels(coco(tmp_path, annotation={"segmentation": outline})).mask(0)
+
+
+def test_a_labelme_point_beyond_all_numbers(tmp_path: Path) -> None:
+    photo(tmp_path / "a.jpg")
+    labelme(tmp_path / "a.json", [("cat", "polygon", [[0, 0], [10**400, 0], [5, 5]])])
+    with pytest.raises(GfssError, match="points that are no numbers"):
+        read_labels(tmp_path).mask(0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_pixels_that_are_no_numbers(tmp_path: Path, value: float) -> None:
+    pixels = np.ones((4, 5), dtype=np.float32)
+    pixels[1, 2] = value
+    Image.fromarray(pixels).save(tmp_path / "a.tif")
+    with pytest.raises(GfssError, match="NaN or infinite"):
+        read_image(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize("name", ["images/a.jpg", "masks/a.png", "masks.zip", "a.json"])
+def test_pipes_are_not_waited_for(tmp_path: Path, name: str) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    png(tmp_path / "masks" / "a.png", boxes(255))
+    path = tmp_path / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    source = path if path.parent == tmp_path else tmp_path
+    with pytest.raises(GfssError, match="is a pipe or a device"):
+        read_labels(source, class_name="box").mask(0)
+
+
+def test_a_zip_that_unpacks_to_far_more_than_labels(tmp_path: Path) -> None:
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("masks/a.png", "w") as file,
+    ):
+        for _ in range(60):
+            file.write(bytes(10_000_000))
+    quickly(lambda: read_labels(tmp_path / "bomb.zip"), "unpacks to 0.6 GB, more than labels would")
+
+
+def test_unpacked_files_that_nobody_uses_go_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
+    photo(tmp_path / "images" / "a.jpg")
+    png(tmp_path / "a.png", boxes(255))
+    for name in ("one", "two"):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.write(tmp_path / "a.png", "masks/a.png")
+    unpacked = tmp_path / "cache" / "unzipped"
+    read_labels(tmp_path / "one.zip", [tmp_path / "images"], "box")
+    (unpacked / ".unpacking-killed").mkdir()
+    past = time.time() - 40 * 24 * 3600
+    for folder in unpacked.iterdir():
+        os.utime(folder, (past, past))
+    read_labels(tmp_path / "two.zip", [tmp_path / "images"], "box")
+    assert [folder.name.partition("-")[0] for folder in unpacked.iterdir()] == ["two"]
+
+
+@pytest.mark.parametrize("name", ["\x1b[2J", "a\nb", " ", "x\x00"])
+def test_class_names_that_a_terminal_would_obey(tmp_path: Path, name: str) -> None:
+    with pytest.raises(GfssError, match="class names are printable text"):
+        read_labels(coco(tmp_path, category={"name": name}))
+
+
+def test_many_annotations_of_one_image_are_still_drawn(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    boxes_ = [{"category_id": 3, "segmentation": [box_polygon(i % 20, 2, i % 20 + 3, 9)]} for i in range(500)]
+    assert (read_labels(coco_json(tmp_path / "x.json", {"a.jpg": boxes_}, {3: "cat"})).mask(0) == 1).any()
