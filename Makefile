@@ -21,7 +21,7 @@ lint: $(INSTALLED)  ## check style, format, types and the direction of imports
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
-format: $(INSTALLED)  ## mend style and format
+format: $(INSTALLED)  ## fix style and format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -1,7 +1,7 @@
 """Write the tables of README.md and docs from the records under results/ and tuning/: ``make results``.
 
 A table stands between the lines ``<!-- table: NAME -->`` and ``<!-- end -->``; the text around them is written by hand.
-``tests/test_results_page.py`` computes every cell anew and asks that the pages are those of the records.
+``tests/test_results_page.py`` computes every cell again and checks that the pages are those of the records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gfss.evaluation.summary import Figures, average
 from gfss.reporting.paper import comparable_figure
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "decisions.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md", *sorted((ROOT / "docs" / "experiments").glob("*.md")))
 FOLDS = (0, 1, 2, 3)
 METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
 TASKS = 1000  # paired tasks per fold; the README marks cells with fewer
@@ -138,8 +138,8 @@ def short(encoder: str) -> list[tuple[str, ...]]:
 
 
 def tuning(encoder: str, shots: int, settings: dict[str, str], place: str = "") -> list[tuple[str, ...]]:
-    """H of settings on held-out base classes, a column for every fold and part that was examined."""
-    folders = _examined_parts(f"{place}pascal-{encoder}")
+    """H of settings on held-out base classes, a column for every fold and part that was evaluated."""
+    folders = _evaluated_parts(f"{place}pascal-{encoder}")
     rows = [(label, *_tuned(folders, method, shots)) for method, label in settings.items()]
     return [("", *map(_part, folders)), *rows]
 
@@ -147,12 +147,12 @@ def tuning(encoder: str, shots: int, settings: dict[str, str], place: str = "") 
 def rates(encoder: str, shots: int, chosen: str = "0.5") -> list[tuple[str, ...]]:
     """H of NSF on held-out base classes with novel classifiers fitted at several learning rates."""
     found = sorted(path.name.removeprefix("rate-") for path in (ROOT / "tuning").glob("rate-*"))
-    folders = {rate: _examined_parts(f"rate-{rate}/pascal-{encoder}") for rate in found}
+    folders = {rate: _evaluated_parts(f"rate-{rate}/pascal-{encoder}") for rate in found}
     rows = [(rate + " (chosen)" * (rate == chosen), *_tuned(folders[rate], "nsf", shots)) for rate in found]
     return [("rate", *map(_part, folders[chosen])), *rows]
 
 
-def _examined_parts(place: str) -> list[Path]:
+def _evaluated_parts(place: str) -> list[Path]:
     return sorted((ROOT / "tuning" / place).glob("fold*-part*"))
 
 
@@ -182,7 +182,7 @@ TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
 
 
 def page(text: str) -> str:
-    """A page with its tables made anew."""
+    """A page with its tables made again."""
     return re.sub(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", _fill, text, flags=re.DOTALL)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shutil
 import subprocess
 import tomllib
@@ -16,7 +17,9 @@ from gfss.cli._lazy import LazyCommand
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+CONFIG = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, IMPORTS = CONFIG["project"], CONFIG["tool"]["importlinter"]
 PINS = dict(
     line.split("==")
     for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -55,11 +58,26 @@ def test_readme_commands_exist(line: str) -> None:
     assert {word for word in words if word.startswith("-")} <= known | {"--help"}
 
 
-def test_readme_has_the_two_commands_and_its_links_lead_somewhere() -> None:
+def test_readme_has_the_two_commands_and_is_one_screen_before_the_results() -> None:
     assert readme_lines("make") == ["make quickstart", "make test"]
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
-    missing = [link for link in links if not (ROOT / link).exists()]
-    assert missing == []
+    assert len(README.partition("## Results")[0].splitlines()) <= 60
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in PAGES)])
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    links = [link for link in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")) if "://" not in link]
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_architecture_page_names_files_that_exist_and_draws_the_rooms_of_the_import_rules() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:src|docs)/[\w/.]+)`", page)
+    assert len(paths) > 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    drawn = [name for name, *_ in runpy.run_path(str(ROOT / "docs" / "architecture.py"))["ROOMS"]]
+    (layers,) = (contract["layers"] for contract in IMPORTS["contracts"] if contract["type"] == "layers")
+    assert drawn == [layer.strip("()") for layer in layers]
 
 
 def test_torch_is_pinned_to_the_tested_version() -> None:
