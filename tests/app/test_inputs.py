@@ -76,7 +76,7 @@ def test_masks_of_one_value_in_all_usual_forms_agree() -> None:
         ([COLOUR, COLOUR], [GREY * 0], "2 image.s. and 1 mask.s. were given"),
         ([], [], "no image was given"),
         ([COLOUR], [np.zeros((9, 4), dtype=np.uint8)], "is 4 x 9 but the image is 4 x 3"),
-        ([COLOUR], [GREY], "the mask of image 1 is no mask of one class: values 1 and 2"),
+        ([COLOUR], [GREY], "the mask of image 1 is not a mask of one class: values 1 and 2"),
         ([COLOUR], [np.zeros((3, 4, 3))], r"has shape \(3, 4, 3\) and type float64"),
         ([COLOUR], "masks", "give paths instead of arrays"),
         (["nowhere.jpg"], [GREY], "nowhere.jpg does not exist"),
@@ -107,8 +107,10 @@ def test_labelme_means_the_files_beside_the_images(tmp_path: Path) -> None:
     (one,) = labelled_images(tmp_path, "labelme", "box")
     assert one.id == "a.jpg"
     assert (one.mask == 1).any()
-    with pytest.raises(GfssError, match="the one folder"):
-        labelled_images(tmp_path / "a.jpg", "labelme", "box")
+    (single,) = labelled_images(tmp_path / "a.jpg", "labelme", "box")
+    assert (single.mask == one.mask).all()
+    with pytest.raises(GfssError, match=r"b\.jpg has no labelme file"):
+        labelled_images([tmp_path / "a.jpg", files.photo(tmp_path / "b.jpg")], "labelme", "box")
 
 
 def test_images_are_found_in_folders_and_by_pattern(tmp_path: Path) -> None:

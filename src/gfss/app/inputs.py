@@ -14,12 +14,12 @@ from PIL import Image, ImageOps
 
 from gfss.common.errors import GfssError
 from gfss.common.progress import note
-from gfss.data.catalog import VOID
-from gfss.data.datasets.base import pixel_counts
+from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.datasets.folder import IMAGE_SUFFIXES
 from gfss.data.images import read_image
 from gfss.data.labels import Labels, read_labels
 from gfss.data.labels.base import ClassMask
+from gfss.data.labels.labelme import read_labelme
 from gfss.data.labels.png import BINARY, class_value, read_grey
 
 Picture: TypeAlias = str | Path | np.ndarray | Image.Image
@@ -118,7 +118,12 @@ def output_names(paths: Sequence[Path]) -> list[str]:
 
 
 def labelled_images(
-    images: Picture | Sequence[Picture], masks: Picture | Sequence[Picture], name: str, *, negatives: int = 0
+    images: Picture | Sequence[Picture],
+    masks: Picture | Sequence[Picture],
+    name: str,
+    *,
+    negatives: int = 0,
+    void: int | None = None,
 ) -> list[Labelled]:
     """Labelled images of a class from whatever the user has.
 
@@ -128,13 +133,14 @@ def labelled_images(
     Args:
         images: a picture or several; with one label source also a folder or several.
         masks: one mask per image, or one label source: a folder, ``labelme``, a COCO ``.json`` or a CVAT ``.zip``.
-        name: the class; binary masks show it, other label files call it so.
+        name: the class; binary masks show it, other label files call it so; a number is a value of index masks.
         negatives: at most so many images of a label source that do not show the class, the first ones. Where every
             image came with a mask of its own, all are returned.
+        void: the mask value that is neither the class nor anything else, where it is not 255.
     """
     pictures = _several(images)
     if isinstance(masks, str | Path) and not _is_mask_file(masks):
-        return _from_source(pictures, masks, name, negatives)
+        return _from_source(pictures, masks, name, negatives, void)
     given = _several(masks)
     if len(pictures) != len(given):
         raise GfssError(f"{len(pictures)} image(s) and {len(given)} mask(s) were given; each image needs one mask")
@@ -149,7 +155,8 @@ def labelled_images(
                 f"the mask of {i} is {mask.shape[1]} x {mask.shape[0]} but the image is "
                 f"{image.shape[1]} x {image.shape[0]}; they must have one size"
             )
-    return [Labelled(i, image, mask) for i, image, mask in zip(ids, read, _binary(values, ids), strict=True)]
+    masked = _binary(values, ids, name, void)
+    return [Labelled(i, image, mask) for i, image, mask in zip(ids, read, masked, strict=True)]
 
 
 def shows_one_class(images: Sequence[Picture], masks: str | Path) -> bool:
@@ -158,11 +165,16 @@ def shows_one_class(images: Sequence[Picture], masks: str | Path) -> bool:
     return _is_mask_file(masks) or _read_source(files, masks, "").format == BINARY
 
 
-def _from_source(pictures: Sequence[Picture], source: str | Path, name: str, negatives: int) -> list[Labelled]:
+def _from_source(
+    pictures: Sequence[Picture], source: str | Path, name: str, negatives: int, void: int | None
+) -> list[Labelled]:
     files = [Path(p) for p in pictures if isinstance(p, str | Path)]
     if len(files) != len(pictures):
         raise GfssError(f"labels in {source} go with image files; give paths instead of arrays, or one mask per image")
-    labels = _read_source(files, source, name)
+    labels = _read_source(files, source, name, void)
+    if {"train", "val"} <= set(labels.splits):
+        labels = labels.part("train")
+        note(f"{len(labels)} images are those for training; the others are left for --validation")
     chosen: list[ClassMask] = []
     without: list[str] = []
     for one in labels.of_class(name):
@@ -196,12 +208,18 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + " ..." * (len(names) > most)
 
 
-def _read_source(files: list[Path], source: str | Path, name: str) -> Labels:
+def _read_source(files: list[Path], source: str | Path, name: str, void: int | None = None) -> Labels:
     if str(source) != LABELME:
-        return read_labels(Path(source), files, name)
-    if len(files) != 1 or not files[0].is_dir():
-        raise GfssError("labelme files lie beside the images; give the one folder that holds both as images")
-    return read_labels(files[0])
+        return read_labels(Path(source), files, name, void=void)
+    if len(files) == 1 and files[0].is_dir():
+        return read_labels(files[0])
+    beside = [path.with_suffix(".json") for path in files]
+    without = next((path for path, label in zip(files, beside, strict=True) if not label.is_file()), None)
+    if without is not None or not files:
+        raise GfssError(
+            f"{without or 'nothing'} has no labelme file (.json) beside it; give images that have one, or one folder"
+        )
+    return read_labelme(beside, {path.stem: path for path in files}, files[0].parent, only=True)
 
 
 def _is_mask_file(mask: str | Path) -> bool:
@@ -231,12 +249,22 @@ def _mask_values(mask: Picture, name: str) -> np.ndarray:
     return values.astype(np.uint8)
 
 
-def _binary(masks: Sequence[np.ndarray], ids: Sequence[str]) -> list[np.ndarray]:
-    """Masks as 1, 0 and 255: the class is the one value besides 0; 255 is void only where another value occurs."""
-    table = np.zeros(256, dtype=np.uint8)
-    table[VOID] = VOID
-    table[class_value([pixel_counts(mask) for mask in masks], [f"the mask of {i}" for i in ids])] = 1
-    return [table[mask] for mask in masks]
+def _binary(masks: Sequence[np.ndarray], ids: Sequence[str], name: str, given: int | None) -> list[np.ndarray]:
+    """Masks as 1, 0 and 255: the class is the one value besides 0; 255 is void only where another value occurs.
+
+    Args:
+        name: of the class; a number is its value.
+        given: the value that is void, where it is not 255.
+    """
+    every = set().union(*(np.unique(mask).tolist() for mask in masks))
+    if name.isdecimal() and int(name) in every:
+        void = VOID if given is None else given
+        return [np.select([mask == int(name), mask == void], [1, VOID], 0).astype(np.uint8) for mask in masks]
+    if given is not None:
+        masks = [np.where(mask == given, VOID, np.where(mask == VOID, BACKGROUND, mask)) for mask in masks]
+    counts = [dict(zip(*np.unique(mask, return_counts=True), strict=True)) for mask in masks]
+    value, void = class_value(counts, [f"the mask of {i}" for i in ids])
+    return [np.select([mask == value, mask == void], [1, VOID], 0).astype(np.uint8) for mask in masks]
 
 
 def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:

@@ -64,6 +64,8 @@ def read_validation(folder: str | Path, names: Sequence[str], taught: str | None
         labels = as_labels(read_own(source, "val"))
     else:
         labels = read_labels(source, class_name=taught)
+        if "val" in labels.splits:
+            labels = labels.part("val")
     validation = Validation(labels.images, labels.mask, labels.classes)
     if not set(validation.classes) & set(names):
         raise GfssError(

@@ -64,10 +64,18 @@ def coco(
 
 
 @app.command("check")
-def check(data: Data, root: Root = None) -> None:
+def check(
+    data: Data,
+    root: Root = None,
+    images: Annotated[
+        list[Path] | None, typer.Option(help="The images, where they are not found by themselves.")
+    ] = None,
+    masks: Annotated[Path | None, typer.Option(help="The labels, where they are not found by themselves.")] = None,
+    void: Annotated[int | None, typer.Option(help="Mask value that is neither class nor background.")] = None,
+) -> None:
     """Explain in words what a data set holds and what must be fixed (then the exit code is 1)."""
     console = Console(soft_wrap=True)
-    findings = check_data(data, root)
+    findings = check_data(data, root, images=images or (), masks=masks, void=void)
     for finding in findings:
         _print(console, finding)
     problems = sum(len(texts) for finding in findings for texts in finding.problems.values())
@@ -110,6 +118,8 @@ def _print(console: Console, finding: Finding) -> None:
             console.print(f"  {text}", markup=False)
         if len(texts) > SHOWN:
             console.print(f"  ... and {len(texts) - SHOWN} more")
+    if finding.onward:
+        console.print(f"Teach a class from it: {finding.onward}", markup=False, highlight=False)
     console.print()
 
 

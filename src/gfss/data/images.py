@@ -54,18 +54,35 @@ def read_image(path: Path | str) -> np.ndarray:
 
 
 def read_mask(path: Path | str) -> np.ndarray:
-    """An index mask as (height, width) uint8; refuses colour pictures."""
+    """An index mask as (height, width) uint8; refuses colours and values that do not fit."""
+    values = read_values(path)
+    if values.dtype != np.uint8 and (values.min() < 0 or values.max() > VOID):
+        low, high = int(values.min()), int(values.max())
+        raise GfssError(
+            f"{path} has values from {low} to {high}; class values are 0 to {VOID - 1}, and {VOID} is void: "
+            f"--void {high} leaves a value out, --label VALUE takes one as the class"
+        )
+    return values.astype(np.uint8)
+
+
+def read_values(path: Path | str) -> np.ndarray:
+    """The values of an index mask as they are, (height, width) uint8 or, of 16 and 32 bits, int64."""
     with open_picture(Path(path)) as file:
-        if file.mode not in MASK_MODES:
+        wide = file.mode.startswith("I") or file.mode == "F"
+        if file.mode not in MASK_MODES and not wide:
             raise GfssError(
-                f"{path} is a {file.mode} picture, not an index mask; save one 8-bit value per pixel (0 background, "
+                f"{path} is a {file.mode} image, not an index mask; save one value per pixel (0 background, "
                 f"{VOID} void) or put a labelmap.txt with the colours beside it"
             )
         try:
             values = np.asarray(ImageOps.exif_transpose(file))  # as the image is turned
         except UNREADABLE as error:
             raise _damaged(path, error) from None
-    return values.astype(np.uint8)
+    if not wide:
+        return values.astype(np.uint8)
+    if not np.isfinite(values).all() or (values != np.round(values)).any() or np.abs(values).max(initial=0) > 2**31:
+        raise GfssError(f"{path} has values that are not whole numbers; a mask has one whole number per pixel")
+    return values.astype(np.int64)
 
 
 def read_colours(path: Path) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,11 +17,10 @@ from gfss.data.datasets.base import REFERENCE_SIDE, least_area
 from gfss.data.datasets.custom import is_plain
 from gfss.data.datasets.folder import data_root
 from gfss.data.inspection import Inspection, as_labels, inspect
-from gfss.data.labels import Labels, read_labels
+from gfss.data.labels import UNNAMED, Labels, read_labels
 
 NOT_OPENED = "data that cannot be opened"
 NOTHING_SHOWN = "masks without any class"
-UNNAMED = "the class"  # what binary masks show
 NO_NAMES = "binary masks do not say what they show; gfss teach gives it a name (--name NAME)"
 FEW = 5  # shots that few-shot tasks usually go up to
 
@@ -54,6 +55,7 @@ class Finding:
         void: share of void pixels.
         problems: what must be fixed: kind -> one sentence per file.
         remarks: what is worth knowing.
+        onward: the command that goes on from here; empty where something must be fixed first.
     """
 
     title: str
@@ -64,17 +66,42 @@ class Finding:
     void: float = 0.0
     problems: dict[str, list[str]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    onward: str = ""
 
 
-def check(data: str, root: Path | None = None) -> list[Finding]:
+def check(
+    data: str,
+    root: Path | None = None,
+    *,
+    images: Sequence[Path] = (),
+    masks: Path | None = None,
+    void: int | None = None,
+) -> list[Finding]:
     """Look at every file of a data set; one finding per split, or one where there are no splits.
 
     Args:
         data: name or path as for ``open_dataset``.
         root: folder of a named data set.
+        images: the images of own data, where they are not found by themselves.
+        masks: the labels of own data, likewise.
+        void: the mask value that is void, where it is not 255.
     """
+    if data not in NAMES and (images or masks or void is not None):
+        source = masks or own_path(data, root)
+        words = _onward([str(path) for path in images] or [data], str(source), void)
+        return [
+            _finding(
+                source.name, lambda: (read_labels(source, images, UNNAMED, void=void), REFERENCE_SIDE), onward=words
+            )
+        ]
     if data not in NAMES and not is_plain(own_path(data, root)):
-        return [_finding(Path(data).name, lambda: (read_labels(Path(data), class_name=UNNAMED), REFERENCE_SIDE))]
+        return [
+            _finding(
+                Path(data).name,
+                lambda: (read_labels(Path(data), class_name=UNNAMED), REFERENCE_SIDE),
+                onward=_onward([data], data),
+            )
+        ]
     if data in ("pascal", "coco"):
         data_root(data, root)
 
@@ -85,7 +112,14 @@ def check(data: str, root: Path | None = None) -> list[Finding]:
     return [_finding(f"{Path(data).name} {split}", lambda split=split: opened(split)) for split in SPLITS]
 
 
-def _finding(title: str, opened: Callable[[], tuple[Labels, int | None]]) -> Finding:
+def _onward(images: Sequence[str], masks: str, void: int | None = None) -> str:
+    """The command that teaches a class from these data, without its name."""
+    words = [word for path in images for word in ("--images", path)] + ["--masks", masks]
+    words += [] if void is None else ["--void", str(void)]
+    return f"gfss teach voc20-lite0 {shlex.join(words)} -o my-model --name "
+
+
+def _finding(title: str, opened: Callable[[], tuple[Labels, int | None]], onward: str = "") -> Finding:
     try:
         labels, reference_side = opened()
     except GfssError as error:
@@ -93,6 +127,8 @@ def _finding(title: str, opened: Callable[[], tuple[Labels, int | None]]) -> Fin
     found = inspect(labels, f"looking at {title}")
     rows = _rows(labels.classes, found, reference_side)
     pixels = max(1, int(found.counts.sum()))
+    problems = found.problems | _nothing_shown(found)
+    shown = [row.name for row in rows if row.images]
     return Finding(
         title,
         labels.format,
@@ -100,9 +136,28 @@ def _finding(title: str, opened: Callable[[], tuple[Labels, int | None]]) -> Fin
         rows,
         background=float(found.counts[:, BACKGROUND].sum() / pixels),
         void=float(found.counts[:, VOID].sum() / pixels),
-        problems=found.problems | _nothing_shown(found),
-        remarks=([NO_NAMES] if labels.classes == (UNNAMED,) else []) + _remarks(rows, found) + _left_out(labels),
+        problems=problems,
+        remarks=([NO_NAMES] if labels.classes == (UNNAMED,) else [])
+        + list(labels.remarks)
+        + _splits(labels)
+        + _remarks(rows, found)
+        + _left_out(labels),
+        onward=onward + _named(shown[0]) if onward and shown and not problems else "",
     )
+
+
+def _named(name: str) -> str:
+    """How the class of a command is named: as the labels call it, or by a value."""
+    if name == UNNAMED:
+        return "NAME"
+    return f"NAME --label {name}" if name.isdecimal() else shlex.quote(name)
+
+
+def _splits(labels: Labels) -> list[str]:
+    """The remark about images for training and validation."""
+    counts = Counter(name or "no split" for name in labels.splits)
+    words = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return [f"the folders say which images are for what: {words}"] if words else []
 
 
 def _rows(classes: tuple[str, ...], found: Inspection, reference_side: int | None) -> list[ClassRow]:

@@ -119,7 +119,7 @@ def test_class_folders_with_masks_of_two_sizes(tmp_path: Path) -> None:
 def test_smoothed_edges_are_no_binary_mask(tmp_path: Path) -> None:
     image = photo(tmp_path / "photo.jpg")
     mask = png(tmp_path / "m.png", boxes(255, 130, 77))
-    with pytest.raises(GfssError, match=r"m\.png is no mask of one class: values 77 and 130 occur beside 0"):
+    with pytest.raises(GfssError, match=r"m\.png is not a mask of one class: values 77 and 130 occur beside 0"):
         read_labels(mask, [image], "cat")
 
 
@@ -133,12 +133,48 @@ def test_masks_with_two_values_for_the_class(tmp_path: Path) -> None:
     assert len(read_labels(tmp_path, class_name="cat").supports("cat")) == 1
 
 
-def test_a_trimap_is_refused(tmp_path: Path) -> None:
+def test_a_trimap_shows_the_object_as_255_and_void_as_128(tmp_path: Path) -> None:
     image, rim = photo(tmp_path / "photo.jpg"), boxes(255)
     rows, columns = np.nonzero(rim)
     rim[rows.min(), columns] = 128
-    with pytest.raises(GfssError, match="0, 128 and 255, and 255 means void, not the object"):
+    labels = read_labels(png(tmp_path / "m.png", rim), [image], "cat")
+    assert labels.format == "trimaps"
+    assert ((labels.mask(0) == 1) == (rim == 255)).all()
+    assert ((labels.mask(0) == 255) == (rim == 128)).all()
+    other = read_labels(tmp_path / "m.png", [image], "cat", void=255)
+    assert ((other.mask(0) == 1) == (rim == 128)).all()
+    rim[rim == 128] = 200  # neither a usual trimap nor a usual void
+    with pytest.raises(GfssError, match="say which is the class with --label 200 or --label 255"):
         read_labels(png(tmp_path / "m.png", rim), [image], "cat")
+
+
+@pytest.mark.parametrize(("dtype", "mode"), [(np.uint16, "png"), (np.int32, "tif"), (np.float32, "tif")])
+def test_wide_masks_are_read_exactly_or_not_at_all(tmp_path: Path, dtype: type, mode: str) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    wide = boxes(1, 2, 3).astype(dtype)
+    table = np.array([0, 1000, 2000, 65535], dtype=dtype)
+    file = tmp_path / "masks" / f"a.{mode}"
+    png(file, table[boxes(1, 2, 3)])
+    with pytest.raises(GfssError, match="values 1000 and 2000 occur beside 0; --label VALUE"):
+        read_labels(tmp_path, class_name="cat")
+    labels = read_labels(tmp_path, class_name="1000", void=65535)
+    assert (labels.mask(0) == np.array([0, 1, 0, 255])[boxes(1, 2, 3)]).all()
+    (tmp_path / "classes.txt").write_text("cat\ndog\nhen\n")
+    with pytest.raises(GfssError, match="values from 0 to 65535"):
+        read_labels(tmp_path).mask(0)
+    png(file, wide)
+    assert (read_labels(tmp_path).mask(0) == boxes(1, 2, 3)).all()
+    (tmp_path / "classes.txt").unlink()
+    png(file, boxes(1).astype(dtype) * dtype(65535))
+    assert (read_labels(tmp_path, class_name="cat").mask(0) == boxes(1)).all()
+
+
+def test_a_value_of_an_index_mask_is_a_class_zero_too(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    mask = png(tmp_path / "masks" / "a.png", boxes(1, 11, 5))
+    assert ((read_labels(tmp_path, class_name="0", void=11).mask(0) == 1) == (boxes(1, 11, 5) == 0)).all()
+    assert ((read_labels(tmp_path, class_name="0", void=11).mask(0) == 255) == (boxes(1, 11, 5) == 11)).all()
+    assert ((read_labels(mask, [tmp_path / "images" / "a.jpg"], "5").mask(0) == 1) == (boxes(1, 11, 5) == 5)).all()
 
 
 def test_pictures_of_one_name_in_two_folders(tmp_path: Path) -> None:
@@ -175,7 +211,6 @@ def test_label_without_image(tmp_path: Path) -> None:
 
 def test_labels_without_any_image_say_where_images_are_looked_for(tmp_path: Path) -> None:
     for name in "ab":
-        photo(tmp_path / "elsewhere" / f"{name}.jpg")
         png(tmp_path / "masks" / f"{name}.png", boxes(1))
     with pytest.raises(GfssError, match="no images were found, they are looked for in a folder images/"):
         read_labels(tmp_path, class_name="cat")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def read_own(source: Path, split: str) -> Dataset:
         twice = next(name for i, name in enumerate(ids) if name in ids[:i])
         raise GfssError(f"{source} has two images called '{twice}'; rename one of them")
     masks = labels.files if labels.format == INDEX else drawn_masks(labels)
-    chosen = _split(source, split, ids)
+    chosen = _split(source, split, ids, labels.splits)
     return Dataset(
         name=f"{source.stem} {split}",
         classes=labels.classes,
@@ -73,14 +74,20 @@ def _key(labels: Labels) -> str:
     return digest.hexdigest()[:16]
 
 
-def _split(source: Path, split: str, ids: list[str]) -> list[int]:
-    """Which images belong to a split: as the lists say, else every fifth is for val."""
+def _split(source: Path, split: str, ids: list[str], splits: Sequence[str]) -> list[int]:
+    """Which images belong to a split: as the lists say, else the folders, else every fifth is for val."""
     if len(ids) < 2:
         raise GfssError(f"{source} has {len(ids)} labelled image(s); at least 2 are needed for train and val")
     numbers = {name: i for i, name in enumerate(ids)}
-    own, other = (source / f"{name}.txt" for name in (split, "train" if split == "val" else "val"))
+    listings = next((f for f in (source, source / "ImageSets" / "Segmentation") if (f / "train.txt").exists()), source)
+    own, other = (listings / f"{name}.txt" for name in (split, "train" if split == "val" else "val"))
     if own.exists():
         return [numbers[name] for name in _listed(own, ids)]
+    if "train" in splits and not other.exists():
+        held_out = "val" if "val" in splits else "test"
+        chosen = [i for i, name in enumerate(splits) if name == ("train" if split == "train" else held_out)]
+        if chosen:
+            return chosen
     order = sorted(ids)
     if other.exists():
         taken = set(_listed(other, ids))

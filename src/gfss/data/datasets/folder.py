@@ -24,7 +24,7 @@ from gfss.common.files import read_json, refuse_special, write_atomically
 from gfss.data.catalog import BACKGROUND_NAMES, VOID
 from gfss.data.datasets.base import REFERENCE_SIDE, Dataset
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 
 def read_folder(

@@ -1,4 +1,4 @@
-"""Label formats in: index, palette and binary PNG, colours with labelmap.txt, labelme, COCO JSON, CVAT mask zip.
+"""Label formats in, each in the folders that its programs write: masks of every kind, labelme, COCO, YOLO, CVAT.
 
 A support set for one class comes from any of them in the same way:
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -18,97 +19,217 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, read_json, refuse_special
 from gfss.data.datasets.folder import IMAGE_SUFFIXES, pictures_in
 from gfss.data.labels.base import Labels
-from gfss.data.labels.colours import read_colour_masks
-from gfss.data.labels.instances import read_coco_json
+from gfss.data.labels.colours import LabelMap, read_colour_masks
+from gfss.data.labels.instances import Finder, coco_labels, parse_instances
 from gfss.data.labels.labelme import read_labelme
-from gfss.data.labels.png import read_binary_masks, read_class_folders, read_index_masks
+from gfss.data.labels.panoptic import is_panoptic, read_panoptic
+from gfss.data.labels.png import UNNAMED, read_class_folders, read_index_masks, read_unnamed_masks
+from gfss.data.labels.trees import (
+    MASK_WORDS,
+    OTHER_WORDS,
+    SPLITS,
+    Tree,
+    bare,
+    find_tree,
+    given_tree,
+    image_files,
+    is_image,
+    split_of,
+)
+from gfss.data.labels.values import Meaning, find_meaning
+from gfss.data.labels.yolo import find_yolo, read_yolo
 
-__all__ = ["Labels", "read_labels"]
+__all__ = ["UNNAMED", "Labels", "read_labels"]
 
 IMAGE_FOLDERS = ("images", "JPEGImages", "img", "photos", "pictures")
-MASK_FOLDERS = ("masks", "SegmentationClass", "SegmentationClassAug")
+MASK_FOLDERS = ("masks", "SegmentationClass", "SegmentationClassPNG", "SegmentationClassAug")
 JSON_FOLDERS = (".", "annotations", "labels")
+OTHER_COCO = ("captions_", "person_keypoints_", "image_info_", "stuff_")  # files of COCO without areas of classes
 DAY = 24 * 3600  # seconds
 UNPACKING = ".unpacking-"
 UNZIPPED_ANYWAY, UNZIPPED_TIMES = 500_000_000, 100  # bytes that any zip may unpack to, else times its size
 
 
-def read_labels(source: Path, images: Sequence[Path] = (), class_name: str | None = None) -> Labels:
+def read_labels(
+    source: Path, images: Sequence[Path] = (), class_name: str | None = None, *, void: int | None = None
+) -> Labels:
     """Labelled images in any of the formats, recognised by what is there.
 
     Args:
-        source: a folder, a zip file, a JSON file or a mask.
-        images: pictures or folders of pictures; looked for in or beside ``source`` if left out.
-        class_name: what binary masks show; other formats bring their own names.
+        source: a folder, a zip file, a JSON file, a YOLO ``data.yaml`` or a mask.
+        images: image files or folders of them; looked for in or beside ``source`` if left out.
+        class_name: what masks of one class show, or the value of the class in masks of several; other formats bring
+            their own names.
+        void: the mask value that is neither class nor background, where it is not 255.
     """
+    refuse_special(source)
     if not source.exists():
         raise GfssError(f"{source} does not exist")
+    if any(path.resolve() == source.resolve() for path in images):  # the same twice means all that is there
+        images = ()
     if source.suffix.lower() == ".zip":
-        return _read_folder(_unzipped(source), images, class_name, beside=source.parent)
+        return _read_folder(_unzipped(source), images, class_name, source.parent, void)
     if source.is_dir():
-        return _read_folder(source, images, class_name, beside=source.parent)
+        return _read_folder(source, images, class_name, source.parent, void)
+    if source.suffix.lower() in (".yaml", ".yml"):
+        return read_yolo(source, images)
     pictures = _find_images([source.parent], images)
     if source.suffix.lower() == ".json":
         return _read_json_files([source], pictures, source.parent, images)
     if source.suffix.lower() in IMAGE_SUFFIXES:
         own = pictures if images else {name: path for name, path in pictures.items() if path != source}
-        return read_binary_masks({source.stem: source}, own, _required(class_name, source), source)
-    raise GfssError(f"{source} is no label file; expected a folder, a .zip, a .json or a mask picture")
+        return read_unnamed_masks({source.stem: source}, own, _required(class_name, source), source, void=void)
+    raise GfssError(f"{source} is not a label file; expected a folder, .zip, .json, data.yaml or a mask image")
 
 
-def _read_folder(source: Path, images: Sequence[Path], class_name: str | None, beside: Path) -> Labels:
-    masks = next((source / name for name in MASK_FOLDERS if (source / name).is_dir()), source)
-    labelmap = source / "labelmap.txt"
-    holds_masks = labelmap.exists() and masks == source
-    pictures = _find_images([beside] if holds_masks else [source, beside], images)
-    only = _are_files(images)
-    if labelmap.exists():
-        return _with_rest(read_colour_masks(masks, pictures, labelmap, only), pictures)
-    if masks != source or images:
-        if any(path.is_dir() and pictures_in(path) for path in masks.iterdir()):
-            return _with_rest(read_class_folders(masks, pictures, only), pictures)
-        files = pictures_in(masks)
-        root = next((folder for folder in (source, source.parent) if (folder / "classes.txt").exists()), None)
-        if files and root:
-            return _with_rest(read_index_masks(masks, pictures, root, only), pictures)
-        if files:
-            name = _required(class_name, masks)
-            return _with_rest(read_binary_masks(files, pictures, name, masks, only), pictures)
-    found = [path for folder in JSON_FOLDERS for path in sorted((source / folder).glob("*.json"))]
-    if found:
-        return _read_json_files(found, pictures, source, images)
-    raise GfssError(
-        f"{source} holds no labels; expected images/ with masks/ (PNG), labelme or COCO .json files, or a labelmap.txt"
-    )
+def _read_folder(
+    source: Path, images: Sequence[Path], class_name: str | None, beside: Path, void: int | None
+) -> Labels:
+    yolo = find_yolo(source)
+    if yolo is not None:
+        return read_yolo(yolo, images)
+    folder = next((source / name for name in MASK_FOLDERS if (source / name).is_dir()), None)
+    files = _json_files(source)
+    if files and folder is None and not (images and any(is_image(path.name) for path in source.iterdir())):
+        return _read_json_files(files, _find_images([source, beside], images), source, images)
+    sorted_masks = _class_folders(folder or source, images)
+    if sorted_masks and (folder or images):
+        place = folder or source
+        pictures = _find_images([source, beside], images)
+        return _with_rest(read_class_folders(sorted_masks, pictures, place, _are_files(images)), pictures)
+    tree = given_tree(folder or source, images) if images else find_tree(source) or _masks_alone(source, beside)
+    if tree is None or not tree.masks:
+        raise GfssError(
+            f"{source} holds no labels; expected images with masks (PNG), labelme or COCO .json files, YOLO labels, or "
+            "a labelmap.txt"
+        )
+    if not tree.images:
+        tree = replace(tree, images=_find_images([source, beside], ()))
+    labels = _with_rest(_read_masks(tree, source, class_name, void, _are_files(images)), tree.images)
+    splits = tuple(split_of(path, source) for path in labels.images)
+    return replace(labels, splits=splits if any(splits) else ())
+
+
+def _read_masks(tree: Tree, source: Path, class_name: str | None, void: int | None, only: bool) -> Labels:
+    """Masks by what their values or colours mean."""
+    files = list(tree.masks.values())
+    places = dict.fromkeys((source, tree.folder, tree.folder.parent, files[0].parent))
+    meaning = find_meaning(list(places), files)
+    if isinstance(meaning, LabelMap):
+        return read_colour_masks(tree.masks, tree.images, meaning, tree.folder, only)
+    if isinstance(meaning, Meaning):
+        return read_index_masks(tree.masks, tree.images, meaning, tree.folder, only, void)
+    name = _required(class_name, tree.folder)
+    return read_unnamed_masks(tree.masks, tree.images, name, tree.folder, only, void)
+
+
+def _masks_alone(source: Path, beside: Path) -> Tree | None:
+    """Masks in a folder of their own with the meaning of their colours, as some programs export them."""
+    if not (source / "labelmap.txt").is_file():
+        return None
+    return Tree(_find_images([beside], ()), pictures_in(source), source)
+
+
+def _class_folders(folder: Path, images: Sequence[Path]) -> dict[str, dict[str, Path]]:
+    """Masks by class and name, if a folder holds a folder for each class; else nothing."""
+    mirrored = {path.parent.name for root in images if root.is_dir() for path in image_files(root)}
+    mirrored |= {path.parent.name for name in IMAGE_FOLDERS for path in image_files(folder.parent / name)}
+    found: dict[str, dict[str, Path]] = {}
+    for place in sorted(path for path in folder.iterdir() if path.is_dir()):
+        masks = pictures_in(place)
+        word = place.name.lower()
+        if not masks or word in SPLITS or place.name in mirrored or place in images:
+            continue
+        if MASK_WORDS.fullmatch(word) or OTHER_WORDS.fullmatch(word):
+            continue
+        found[place.name] = {bare(name): path for name, path in masks.items()}
+    return found
+
+
+def _json_files(source: Path) -> list[Path]:
+    """JSON files in the usual places, those of the splits among them."""
+    splits = sorted(path for path in source.iterdir() if path.is_dir() and path.name.lower() in SPLITS)
+    places = [*(source / name for name in JSON_FOLDERS), *splits]
+    return [path for place in places for path in sorted(place.glob("*.json"))]
 
 
 def _with_rest(labels: Labels, pictures: dict[str, Path]) -> Labels:
-    """Labels that know which of the pictures have none."""
+    """Labels that know which of the images have none."""
     labelled = set(labels.images)
     return replace(labels, unlabelled=tuple(path for path in pictures.values() if path not in labelled))
 
 
 def _are_files(images: Sequence[Path]) -> bool:
-    """Whether single pictures were chosen, and no folders of them."""
+    """Whether single images were chosen, and no folders of them."""
     return bool(images) and all(path.is_file() for path in images)
 
 
 def _read_json_files(files: Sequence[Path], pictures: dict[str, Path], root: Path, images: Sequence[Path]) -> Labels:
-    content = read_json(files[0])
-    if isinstance(content, dict) and "shapes" in content:
-        return _with_rest(read_labelme(files, pictures, root, _are_files(images)), pictures)
-    if len(files) > 1:
-        raise GfssError(f"{root} holds {len(files)} .json files that are not of labelme; name the COCO file itself")
-    return _with_rest(read_coco_json(files[0], pictures, only=bool(images)), pictures)
+    areas = [path for path in files if not path.name.startswith(OTHER_COCO)] or files
+    first = read_json(areas[0])
+    if isinstance(first, dict) and "shapes" in first:
+        labels = read_labelme(areas, pictures, root, _are_files(images))
+        splits = tuple(split_of(path, root) for path in labels.images)
+        return _with_rest(replace(labels, splits=splits if any(splits) else ()), pictures)
+    contents = {path: first if path == areas[0] else read_json(path) for path in areas}
+    kinds = {is_panoptic(content) for content in contents.values()}
+    if len(kinds) > 1:
+        other = next(path for path in areas if is_panoptic(contents[path]))
+        raise GfssError(
+            f"{root} holds COCO instances and COCO panoptic labels; say which with --masks {areas[0]} or "
+            f"--masks {other}"
+        )
+    parts = [_read_coco(path, content, pictures, bool(images)) for path, content in contents.items()]
+    if len({part.classes for part in parts}) > 1:
+        raise GfssError(
+            f"{root} holds {len(areas)} .json files that are neither of labelme nor of one set of classes; name the "
+            f"COCO file itself, as in --masks {areas[0]}"
+        )
+    return _with_rest(_joined(parts) if len(parts) > 1 else parts[0], pictures)
+
+
+def _read_coco(path: Path, content: Any, pictures: dict[str, Path], only: bool) -> Labels:
+    if is_panoptic(content):
+        return read_panoptic(path, content, Finder(path, pictures, [], only))
+    return coco_labels(path, *parse_instances(content, path), pictures, only)
+
+
+def _joined(parts: Sequence[Labels]) -> Labels:
+    """Labels of several files of one kind, each of a split."""
+    places = [(part, i) for part in parts for i in range(len(part))]
+
+    def draw(i: int) -> np.ndarray:
+        part, number = places[i]
+        return part.draw(number)
+
+    return Labels(
+        parts[0].format,
+        parts[0].classes,
+        tuple(image for part in parts for image in part.images),
+        tuple(file for part in parts for file in part.files),
+        draw,
+        tuple(path for part in parts for path in part.also),
+        splits=tuple(_split_of_json(part) for part, _ in places),
+    )
+
+
+def _split_of_json(part: Labels) -> str:
+    """The split of a COCO file by its name or its folder: ``instances_val2017.json``, ``valid/labels.json``."""
+    path = (*part.also, *part.files)[0]
+    words = [*re.split(r"[^a-z]+", path.stem.lower()), path.parent.name.lower()]
+    return next((SPLITS[word] for word in words if word in SPLITS), "")
 
 
 def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Path]:
-    """Pictures by name: those given, else those in the usual places of the first folder that has some."""
+    """Images by name: those given, else those in the usual places of the first folder that has some."""
     if given:
         found: dict[str, Path] = {}
         for path in given:
@@ -118,7 +239,7 @@ def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Pa
                 if found.setdefault(name, picture).resolve() != picture.resolve():
                     raise GfssError(
                         f"{found[name]} and {picture} have one name, so nobody can say which of them a label called "
-                        f"'{name}' belongs to; take the folders one by one, or rename one of the pictures"
+                        f"'{name}' belongs to; take the folders one by one, or rename one of the images"
                     )
         return found
     places = [folder / name for folder in folders for name in (*IMAGE_FOLDERS, ".")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,9 @@ class Labels:
         files: the label file of each picture.
         draw: mask i as it stands in the label file, (height, width) uint8.
         also: further files that the masks depend on.
-        unlabelled: pictures among those looked at that have no label.
+        unlabelled: images among those looked at that have no label.
+        splits: "train", "val", "test" or nothing for every image, as the folders say; empty if they say nothing.
+        remarks: how the labels were understood where that is worth knowing.
     """
 
     format: str
@@ -55,6 +57,8 @@ class Labels:
     draw: Callable[[int], np.ndarray]
     also: tuple[Path, ...] = ()
     unlabelled: tuple[Path, ...] = ()
+    splits: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -65,6 +69,17 @@ class Labels:
         refuse_other_size(mask, self.files[i], self.images[i], image_size(self.images[i]))
         refuse_unknown_values(pixel_counts(mask), self.files[i], len(self.classes))
         return mask
+
+    def part(self, split: str) -> Labels:
+        """The images of one split."""
+        chosen = [i for i, name in enumerate(self.splits) if name == split]
+        return replace(
+            self,
+            images=tuple(self.images[i] for i in chosen),
+            files=tuple(self.files[i] for i in chosen),
+            draw=lambda i: self.draw(chosen[i]),
+            splits=tuple(self.splits[i] for i in chosen),
+        )
 
     def of_class(self, class_name: str) -> Iterator[ClassMask]:
         """Every labelled image under one class, in order, those that do not show it included."""

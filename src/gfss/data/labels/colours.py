@@ -5,6 +5,7 @@ A line of ``labelmap.txt`` is ``name:r,g,b:parts:actions``; parts and actions ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
-from gfss.data.datasets.folder import pictures_in, read_lines, unique_names
+from gfss.data.datasets.folder import read_lines, unique_names
 from gfss.data.images import open_picture, read_colours
 from gfss.data.labels.base import Labels, match
 
@@ -27,45 +28,48 @@ class LabelMap:
         classes: class names without background and void.
         values: mask value of each line.
         colours: from colour (24 bits) to mask value.
+        source: the file.
     """
 
     classes: tuple[str, ...]
     values: tuple[int, ...]
     colours: dict[int, int]
+    source: Path
 
 
-def read_colour_masks(folder: Path, images: dict[str, Path], labelmap: Path, only: bool = False) -> Labels:
-    """Colour masks of a folder; black is background unless the label map says otherwise."""
-    known = read_labelmap(labelmap)
-    pictures, files = match(pictures_in(folder), images, folder, only)
+def read_colour_masks(
+    masks: dict[str, Path], images: dict[str, Path], known: LabelMap, folder: Path, only: bool = False
+) -> Labels:
+    """Colour masks; black is background unless the label map says otherwise."""
+    pictures, files = match(masks, images, folder, only)
 
     def draw(i: int) -> np.ndarray:
         return _draw(files[i], known)
 
-    return Labels("colour masks with labelmap.txt", known.classes, pictures, files, draw, also=(labelmap,))
+    return Labels(f"colour masks with {known.source.name}", known.classes, pictures, files, draw, also=(known.source,))
 
 
-def read_labelmap(path: Path) -> LabelMap:
-    """Read ``labelmap.txt``."""
+def read_labelmap(path: Path, lines: Sequence[str] | None = None) -> LabelMap:
+    """Read ``labelmap.txt``, or lines of that form from another file."""
     names: list[str] = []
     values: list[int] = []
     colours: dict[int, int] = {}
-    for line in read_lines(path):
+    for line in read_lines(path) if lines is None else lines:
         if line.startswith("#"):
             continue
         name, colour = _parse(line, path)
         if colour in colours:
             raise GfssError(f"{path} gives '{name}' a colour that another line has; every class needs its own")
-        if name in BACKGROUND_NAMES:
+        if name.lower() in BACKGROUND_NAMES:
             values.append(BACKGROUND)
-        elif name in VOID_NAMES:
+        elif name.lower() in VOID_NAMES:
             values.append(VOID)
         else:
             names.append(name)
             values.append(len(names))
         colours[colour] = values[-1]
     colours.setdefault(0, BACKGROUND)
-    return LabelMap(unique_names(names, path), tuple(values), colours)
+    return LabelMap(unique_names(names, path), tuple(values), colours, path)
 
 
 def _parse(line: str, path: Path) -> tuple[str, int]:
@@ -89,7 +93,7 @@ def _draw(path: Path, known: LabelMap) -> np.ndarray:
     if strange:
         red, green, blue = strange[0] >> 16, strange[0] >> 8 & 255, strange[0] & 255
         raise GfssError(
-            f"{path} has the colour {red},{green},{blue} that labelmap.txt does not name; add a line for it or "
+            f"{path} has the colour {red},{green},{blue} that {known.source.name} does not name; add a line for it or "
             "correct the mask"
         )
     table = np.array([known.colours[int(colour)] for colour in found], dtype=np.uint8)

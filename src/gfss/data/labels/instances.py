@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from gfss.data.datasets.folder import unique_names
 from gfss.data.images import MAX_PIXELS, image_size
 from gfss.data.labels.base import Labels
 from gfss.data.labels.outlines import refuse_endless
+from gfss.data.labels.trees import image_files
 
 
 class Instance(NamedTuple):
@@ -35,15 +37,21 @@ class Picture(NamedTuple):
 
 
 def read_coco_json(path: Path, images: dict[str, Path], only: bool = False) -> Labels:
-    """Pictures of a COCO file that have annotations; classes in order of category id.
+    """Images of a COCO file that have annotations; classes in order of category id.
 
     Args:
-        images: known pictures by name.
+        images: known image files by name.
         only: leave out what is not among these.
     """
-    classes, pictures = read_instances(path)
-    stems = Counter(_parts(picture.file_name)[-1].rpartition(".")[0] for picture in pictures)
-    found = [_locate(picture.file_name, path, images, stems, only) for picture in pictures]
+    return coco_labels(path, *read_instances(path), images, only)
+
+
+def coco_labels(
+    path: Path, classes: tuple[str, ...], pictures: list[Picture], images: dict[str, Path], only: bool
+) -> Labels:
+    """What was read from a COCO file, with the image files that belong to it."""
+    finder = Finder(path, images, [picture.file_name for picture in pictures], only)
+    found = [finder.find(picture.file_name) for picture in pictures]
     if only and any(found):
         pictures = [picture for picture, place in zip(pictures, found, strict=True) if place]
         found = [place for place in found if place]
@@ -69,7 +77,11 @@ def read_coco_json(path: Path, images: dict[str, Path], only: bool = False) -> L
 
 def read_instances(path: Path) -> tuple[tuple[str, ...], list[Picture]]:
     """Class names, and the pictures with at least one annotation, in order of file name."""
-    content = read_json(path)
+    return parse_instances(read_json(path), path)
+
+
+def parse_instances(content: Any, path: Path) -> tuple[tuple[str, ...], list[Picture]]:
+    """The same from what the file holds."""
     parts = ("images", "annotations", "categories")
     if not isinstance(content, dict) or not all(isinstance(content.get(part, []), list) for part in parts):
         raise GfssError(f"{path} is not a COCO file: expected the lists {', '.join(parts)}")
@@ -103,20 +115,53 @@ def draw_instances(picture: Picture, source: Path) -> np.ndarray:
     return mask
 
 
-def _locate(file_name: str, path: Path, images: dict[str, Path], stems: Mapping[str, int], only: bool) -> Path | None:
-    """A picture among those known by name, or where the file name points to from the JSON file.
+class Finder:
+    """Where the images of a COCO file are.
 
-    Where several pictures of the file have one name, that of the folder must agree too.
+    Among those known by name, or where the file name points to from the JSON file or from the usual folders:
+    ``images``, or one called like the end of the JSON file's name (``instances_val2017.json``: ``val2017``). Else any
+    image of that name beside or below, if there is only one. Where several images of the file have one name, that of
+    the folder must agree too.
+
+    Args:
+        path: the JSON file.
+        images: known image files by name.
+        names: all file names in the JSON file.
+        only: do not look beyond the known images.
     """
-    parts = _parts(file_name)
-    stem = parts[-1].rpartition(".")[0]
-    known = images.get(stem) or images.get(parts[-1])
-    if known is not None and (stems[stem] == 1 or known.resolve().parts[-len(parts) :] == parts):
-        return known
-    if only:
-        return None
-    places = [folder.joinpath(*parts) for folder in (path.parent, path.parent.parent, path.parent.parent / "images")]
-    return next((place for place in places if place.is_file()), None)
+
+    def __init__(self, path: Path, images: dict[str, Path], names: Sequence[str], only: bool = False) -> None:
+        self.path, self.images, self.only = path, images, only
+        self.stems = Counter(_parts(name)[-1].rpartition(".")[0] for name in names if _parts(name))
+        last = path.stem.rpartition("_")[2]
+        roots = (path.parent, path.parent.parent)
+        self.folders = [root / place for root in roots for place in (".", "images", last, Path("images", last))]
+
+    @cached_property
+    def _everywhere(self) -> dict[str, list[Path]]:
+        below = self.path.parent.parent if self.path.parent.name in ("annotations", "labels") else self.path.parent
+        found: dict[str, list[Path]] = {}
+        for image in image_files(below):
+            found.setdefault(image.name, []).append(image)
+        return found
+
+    def find(self, file_name: str) -> Path | None:
+        """The image file, None if it is not there."""
+        parts = _parts(file_name)
+        if not parts:
+            return None
+        stem = parts[-1].rpartition(".")[0]
+        known = self.images.get(stem) or self.images.get(parts[-1])
+        if known is not None and (self.stems[stem] == 1 or known.resolve().parts[-len(parts) :] == parts):
+            return known
+        if self.only:
+            return None
+        places = (folder.joinpath(*parts) for folder in self.folders)
+        found = next((place for place in places if place.is_file()), None)
+        if found is None:
+            same = [path for path in self._everywhere.get(parts[-1], ()) if path.parts[-len(parts) :] == parts]
+            found = same[0] if len(same) == 1 else None
+        return found
 
 
 def _parts(file_name: str) -> tuple[str, ...]:

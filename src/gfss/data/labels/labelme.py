@@ -111,20 +111,23 @@ def _outline(shape: dict[str, Any], path: Path, width: int, height: int) -> list
     """Corners of a shape as (x, y); circles become polygons of 64 corners."""
     kind = _kind(shape)
     try:
-        points = [(float(x), float(y)) for x, y in shape["points"]]
+        corners = np.asarray(shape["points"], dtype=np.float64).reshape(-1, 2)
     except (TypeError, ValueError, OverflowError):
         raise GfssError(f"{path} has a '{shape['label']}' with points that are no numbers; draw it again") from None
+    outside = ~((corners >= -SLACK) & (corners <= (width + SLACK, height + SLACK))).all(axis=1)
+    if outside.any():
+        x, y = corners[outside][0]
+        raise GfssError(
+            f"{path} has a '{shape['label']}' {kind} with the point ({x:.0f}, {y:.0f}) outside the image of "
+            f"{width} x {height}; it was drawn on an image of another size, label this one"
+        )
+    refuse_endless([corners], str(path))
+    points = [(x, y) for x, y in corners.tolist()]
     if len(points) < 2 or (kind in POLYGONS and len(points) < 3):
         raise GfssError(f"{path} has a '{shape['label']}' {kind} with {len(points)} point(s); draw it again")
     if kind in ("rectangle", "mask"):  # two opposite corners, or all four
         (left, right), (top, bottom) = ((min(values), max(values)) for values in zip(*points, strict=True))
         points = [(left, top), (right, top), (right, bottom), (left, bottom)]
-    for x, y in points:
-        if not (-SLACK <= x <= width + SLACK and -SLACK <= y <= height + SLACK):
-            raise GfssError(
-                f"{path} has a '{shape['label']}' {kind} with the point ({x:.0f}, {y:.0f}) outside the image of "
-                f"{width} x {height}; it was drawn on a picture of another size, label this one"
-            )
     return _circle(points) if kind == "circle" else points
 
 

@@ -2,135 +2,232 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.datasets.base import pixel_counts
-from gfss.data.datasets.folder import pictures_in, read_class_names, unique_names
-from gfss.data.images import open_picture, read_colours, read_mask
+from gfss.data.datasets.folder import unique_names
+from gfss.data.images import open_picture, read_colours, read_mask, read_values
 from gfss.data.labels.base import Labels, match, on_top
+from gfss.data.labels.values import Meaning
 
-INDEX, BINARY = "index masks", "binary masks"
-GREY = 64  # beside 255, a value from here on may be the uncertain rim of a trimap
+INDEX, BINARY, TRIMAP = "index masks", "binary masks", "trimaps"
+NO_VALUE = -1  # void, where there is none
+UNNAMED = "the class"  # what masks show that nobody has given a name yet
+GREYS = (127, 128)  # of the uncertain rim of a trimap: 255 is the object then
+PETS = {1, 2, 3}  # values of the trimaps of the Oxford pets: object, background, uncertain
 
 
-def read_index_masks(folder: Path, images: dict[str, Path], root: Path, only: bool = False) -> Labels:
-    """Masks whose values are class ids; palette masks likewise, by their index. Names are in ``classes.txt``.
+def read_index_masks(
+    masks: dict[str, Path],
+    images: dict[str, Path],
+    meaning: Meaning,
+    folder: Path,
+    only: bool = False,
+    void: int | None = None,
+) -> Labels:
+    """Masks whose values are class ids, or stand for classes; palette masks likewise, by their index.
 
     Black and white masks are taken for what they are if there is one class; else 255 is void.
     """
-    classes, masks = read_class_names(root), pictures_in(folder)
-    if len(classes) == 1 and _are_black_and_white(masks.values()):
+    classes = meaning.classes
+    if len(classes) == 1 and void is None and _are_black_and_white(masks.values()):
         return read_binary_masks(masks, images, classes[0], folder, only)
     pictures, files = match(masks, images, folder, only)
-    return Labels(INDEX, classes, pictures, files, lambda i: read_mask(files[i]))
+    meaning = meaning.with_void(void)
+    if meaning.plain:
+        return Labels(INDEX, classes, pictures, files, lambda i: read_mask(files[i]))
+    words = f"{INDEX} with the names of {meaning.source}"
+    return Labels(words, classes, pictures, files, lambda i: meaning.ids(read_values(files[i]), files[i]))
 
 
 def _are_black_and_white(files: Iterable[Path]) -> bool:
     """Whether masks have no values but 0 and 255, and not 0 alone."""
     white = False
     for file in files:
-        counts = pixel_counts(read_mask(file))
-        if counts[1:VOID].any():
+        values = np.unique(read_values(file))
+        if not set(values.tolist()) <= {BACKGROUND, VOID}:
             return False
-        white = white or bool(counts[VOID])
+        white = white or VOID in values
     return white
+
+
+def read_unnamed_masks(
+    masks: dict[str, Path],
+    images: dict[str, Path],
+    class_name: str,
+    source: Path,
+    only: bool = False,
+    void: int | None = None,
+) -> Labels:
+    """Masks without a list of names: of one class, or of several that are called by their values.
+
+    Args:
+        class_name: what masks of one class show; a number is the value of the class (0 too).
+        void: the value that is neither class nor background; 255 if left out, where it is not the class itself.
+    """
+    pictures, files = match(masks, images, source, only)
+    present = {path: set(np.unique(read_grey(path)).tolist()) for path in files}
+    every = set().union(*present.values())
+    chosen = int(class_name) if class_name.isdecimal() and int(class_name) in every else None
+    if chosen is None and void is None:
+        if every == PETS and "trimap" in str(files[0].parent).lower():
+            pets = Meaning((class_name,), {1: 1, 2: BACKGROUND, 3: VOID}, "a trimap")
+            return _by_meaning(TRIMAP, pets, pictures, files, "1 is the object, 2 the background and 3 uncertain")
+        if class_name != UNNAMED or len(every - {BACKGROUND, VOID}) < 2 or _is_smoothed(every):
+            return read_binary_masks(masks, images, class_name, source, only)
+    left_out = void if void is not None else VOID if chosen != VOID and every - {BACKGROUND, VOID, chosen} else None
+    if chosen is not None:
+        values = dict.fromkeys(every, BACKGROUND) | {chosen: 1}
+        meaning = Meaning((class_name,), values, "--label").with_void(left_out)
+        return _by_meaning(BINARY, meaning, pictures, files, f"value {chosen} is the class")
+    names = sorted(every - {BACKGROUND, left_out})
+    if len(names) == 1:
+        meaning = Meaning((class_name,), {BACKGROUND: BACKGROUND, names[0]: 1}, "--void").with_void(left_out)
+        return _by_meaning(BINARY, meaning, pictures, files, f"value {names[0]} is the class")
+    if class_name != UNNAMED:
+        raise GfssError(
+            f"the masks in {source} have the values {_few(names)} beside 0; --label VALUE says which is the class, or "
+            "classes.txt names them all"
+        )
+    ids = {value: i for i, value in enumerate(names, start=1)}
+    meaning = Meaning(unique_names(map(str, names), source), {BACKGROUND: BACKGROUND} | ids, "its data")
+    words = "the values have no names; --label VALUE takes one as the class, classes.txt names them all"
+    return _by_meaning(f"{INDEX} without names", meaning.with_void(left_out), pictures, files, words)
+
+
+def _by_meaning(
+    words: str, meaning: Meaning, pictures: tuple[Path, ...], files: tuple[Path, ...], remark: str
+) -> Labels:
+    def draw(i: int) -> np.ndarray:
+        return meaning.ids(read_grey(files[i]), files[i])
+
+    return Labels(words, meaning.classes, pictures, files, draw, remarks=(remark,))
+
+
+def _is_smoothed(values: set[int]) -> bool:
+    """Whether values are rather those of smoothed edges than of classes: nearly all greys occur."""
+    return len(values) > 100
+
+
+def _few(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values[:5])) + " ..." * (len(values) > 5)
 
 
 def read_binary_masks(
     masks: dict[str, Path], images: dict[str, Path], class_name: str, source: Path, only: bool = False
 ) -> Labels:
-    """Masks of one class: one value besides 0 is the class; where there are two, 255 is void."""
+    """Masks of one class: one value besides 0 is the class; where there are two, 255 is void.
+
+    A trimap (0, 128, 255) shows the object as 255 and what is uncertain as 128.
+    """
     pictures, files = match(masks, images, source, only)
-    value = foreground(files)
+    value, void = foreground(files)
 
     def draw(i: int) -> np.ndarray:
         mask = read_grey(files[i])
-        result = np.where(mask == VOID, VOID, BACKGROUND).astype(np.uint8)
+        result = np.where(mask == void, VOID, BACKGROUND).astype(np.uint8)
         result[mask == value] = 1
         return result
 
-    return Labels(BINARY, (class_name,), pictures, files, draw)
+    remarks = (f"read as trimaps: {value} is the object, {void} uncertain; --void 255 reads them the other way",)
+    trimap = void in GREYS
+    return Labels(TRIMAP if trimap else BINARY, (class_name,), pictures, files, draw, remarks=remarks if trimap else ())
 
 
-def read_class_folders(folder: Path, images: dict[str, Path], only: bool = False) -> Labels:
-    """Binary masks in one sub-folder per class: ``masks/dog/ID.png``; small objects lie on top."""
-    classes = unique_names(sorted(path.name for path in folder.iterdir() if path.is_dir()), folder)
-    masks = [pictures_in(folder / name) for name in classes]
-    names = {name: path for group in masks for name, path in group.items()}
+def read_class_folders(
+    masks: Mapping[str, Mapping[str, Path]], images: dict[str, Path], folder: Path, only: bool = False
+) -> Labels:
+    """Binary masks in one folder per class: ``masks/dog/ID.png``; small objects lie on top.
+
+    Args:
+        masks: class -> name -> mask file.
+    """
+    classes = unique_names(sorted(masks), folder)
+    groups = [masks[name] for name in classes]
+    names = {name: path for group in groups for name, path in group.items()}
     pictures, files = match(dict(sorted(names.items())), images, folder, only)
-    values = [foreground(list(group.values())) for group in masks]
+    keys = {path: name for name, path in names.items()}
+    values = [foreground(list(group.values())) for group in groups]
 
     def draw(i: int) -> np.ndarray:
+        name = keys[files[i]]
         grey = [
-            (class_id, read_grey(group[files[i].stem]), value)
-            for class_id, (group, value) in enumerate(zip(masks, values, strict=True), start=1)
-            if files[i].stem in group
+            (class_id, read_grey(group[name]), value)
+            for class_id, (group, value) in enumerate(zip(groups, values, strict=True), start=1)
+            if name in group
         ]
         if len({mask.shape for _, mask, _ in grey}) > 1:
             raise GfssError(f"the masks called {files[i].name} under {folder} differ in size; they must have one size")
-        result = on_top([(class_id, mask == value) for class_id, mask, value in grey])
-        for _, mask, value in grey:
-            if value != VOID:
-                result[(result == BACKGROUND) & (mask == VOID)] = VOID
+        result = on_top([(class_id, mask == value) for class_id, mask, (value, _) in grey])
+        for _, mask, (_, void) in grey:
+            result[(result == BACKGROUND) & (mask == void)] = VOID
         return result
 
-    every = tuple(path for group in masks for path in group.values())
+    every = tuple(path for group in groups for path in group.values())
     return Labels("binary masks, a folder per class", classes, pictures, files, draw, also=every)
 
 
-def foreground(files: Sequence[Path]) -> int:
-    """The value that stands for the class in a set of binary masks, see :func:`class_value`."""
-    return class_value([pixel_counts(read_grey(path)) for path in files], [str(path) for path in files])
+def foreground(files: Sequence[Path]) -> tuple[int, int]:
+    """The values that stand for the class and for void in a set of binary masks, see :func:`class_value`."""
+    return class_value([_counts(read_grey(path)) for path in files], [str(path) for path in files])
 
 
-def class_value(counts: Sequence[np.ndarray], names: Sequence[str]) -> int:
-    """The value of the class in masks of one class: the one besides 0; where there are two, 255 is void.
+def _counts(mask: np.ndarray) -> dict[int, int]:
+    values, pixels = np.unique(mask, return_counts=True)
+    return dict(zip(values.tolist(), pixels.tolist(), strict=True))
+
+
+def class_value(counts: Sequence[Mapping[int, int]], names: Sequence[str]) -> tuple[int, int]:
+    """The values of the class and of void in masks of one class.
+
+    The class is the value besides 0; where there are two, 255 is void, but for trimaps: there 255 is the class.
 
     Args:
-        counts: pixels of every value (256,) of each mask.
+        counts: value -> pixels of each mask.
         names: of the masks, for messages.
     """
     first: dict[int, str] = {}
     for count, name in zip(counts, names, strict=True):
-        for value in np.flatnonzero(count):
-            first.setdefault(int(value), name)
+        for value in count:
+            first.setdefault(value, name)
     values = [value for value in first if value not in (BACKGROUND, VOID)]
     if len(values) > 1:
         strange = first[values[1]]
-        advice = "save it with two values and without smoothed edges, or name the classes in classes.txt"
+        advice = "--label VALUE says which is the class, classes.txt names them all; edges must not be smoothed"
         if strange.lower().endswith((".jpg", ".jpeg")):
             advice = "a JPG cannot hold a mask, it blurs the edges; save it as PNG"
         raise GfssError(
-            f"{strange} is no mask of one class: values {values[0]} and {values[1]} occur beside 0; {advice}"
+            f"{strange} is not a mask of one class: values {values[0]} and {values[1]} occur beside 0; {advice}"
         )
     if not values:
-        return VOID
+        return VOID, NO_VALUE
     value = values[0]
-    if VOID in first and not any(count[value] and count[VOID] for count in counts):
+    if VOID in first and not any(count.get(value) and count.get(VOID) for count in counts):
         raise GfssError(
             f"{first[value]} has the values 0 and {value} but {first[VOID]} has 0 and {VOID}; "
             "save all masks with the same value for the class"
         )
-    pixels = np.sum(counts, axis=0)
-    if value >= GREY and pixels[VOID] > pixels[value]:
-        raise GfssError(
-            f"{first[value]} has the values 0, {value} and {VOID}, and {VOID} means void, not the object; "
-            f"save the object as 1 and what is uncertain as {VOID}"
-        )
-    return value
+    if sum(count.get(VOID, 0) for count in counts) > sum(count[value] for count in counts if value in count):
+        if value in GREYS:
+            return VOID, value
+        if value > GREYS[0]:
+            raise GfssError(
+                f"{first[value]} has the values 0, {value} and {VOID}; say which is the class with --label {value} or "
+                f"--label {VOID}, and which is uncertain with --void"
+            )
+    return value, VOID
 
 
 def read_grey(path: Path) -> np.ndarray:
-    """A black and white picture in any mode as (height, width) uint8; of a coloured palette the index counts."""
+    """A black and white mask in any mode as (height, width), uint8 or int64; of a coloured palette the index counts."""
     with open_picture(path) as file:
         mode = file.mode
-    if mode in ("L", "1"):
-        return read_mask(path)
+    if mode in ("L", "1", "F") or mode.startswith("I"):
+        return read_values(path)
     rgb = read_colours(path)
     if (rgb == rgb[..., :1]).all():
         return rgb[..., 0]
