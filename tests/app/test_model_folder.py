@@ -105,13 +105,13 @@ def test_an_altered_word_is_refused(folder: Path) -> None:
     about = json.loads((folder / "model.json").read_text())
     about["seed"] = 4
     (folder / "model.json").write_text(json.dumps(about))
-    with pytest.raises(GfssError, match=r"model\.json is damaged or was altered"):
+    with pytest.raises(GfssError, match=r"model\.json is damaged or was modified"):
         read_model(folder)
 
 
 def test_another_version_is_refused(folder: Path) -> None:
     (folder / "model.json").write_text('{"format": "gfss model 99"}')
-    with pytest.raises(GfssError, match="'gfss model 1' expected, 'gfss model 99' came"):
+    with pytest.raises(GfssError, match="expected 'gfss model 1', got 'gfss model 99'"):
         read_model(folder)
 
 
@@ -157,7 +157,7 @@ def test_what_a_crash_left_in_a_new_folder_does_not_matter(tmp_path: Path) -> No
 def test_a_model_that_was_changed_meanwhile_is_not_replaced(folder: Path) -> None:
     loaded = model_folder.checksum(folder)
     assert write_model(folder, PARTS, {**ABOUT, "seed": 4}, "theirs") == model_folder.checksum(folder)
-    with pytest.raises(GfssError, match="changed by another program meanwhile"):
+    with pytest.raises(GfssError, match="changed by another program in the meantime"):
         write_model(folder, PARTS, {**ABOUT, "seed": 5}, "ours", expected=loaded)
     assert read_model(folder)[1]["seed"] == 4
 
@@ -212,7 +212,7 @@ def test_a_full_disk_and_a_forbidden_folder_are_one_sentence(folder: Path, monke
 @pytest.mark.parametrize(("name", "text"), [("photo.jpg", "x"), ("model.json", '{"format": "layers-model"}')])
 def test_a_folder_with_other_things_is_not_replaced(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(GfssError, match="something else than a model"):
+    with pytest.raises(GfssError, match="not a model folder"):
         write_model(tmp_path, PARTS, ABOUT, "card")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

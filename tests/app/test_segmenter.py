@@ -121,12 +121,12 @@ def test_a_failed_lesson_changes_nothing(taught: Segmenter) -> None:
     [
         ("thing", np.zeros_like(OTHER[1]), {}, "the mask of image 1 has no pixel of the class"),
         ("thing", np.ones_like(OTHER[1]), {}, "shows only the class and nothing else"),
-        ("thing", OTHER[1][:-1], {}, "they must have one size"),
+        ("thing", OTHER[1][:-1], {}, "they must have the same size"),
         ("thing", OTHER[1], {"add": True}, "'thing' was not taught yet"),
-        ("box", OTHER[1], {}, "the class name 'box' is taken"),
-        ("dog", OTHER[1], {}, "'dog' is taken by a base class"),
-        ("background", OTHER[1], {}, "'background' is taken"),
-        ("", OTHER[1], {}, "is no class name"),
+        ("box", OTHER[1], {}, "'box' is already a class"),
+        ("dog", OTHER[1], {}, "'dog' is already a base class"),
+        ("background", OTHER[1], {}, "'background' is already a base class"),
+        ("", OTHER[1], {}, "invalid class name"),
     ],
 )
 def test_wrong_lessons_get_one_sentence(
@@ -159,7 +159,7 @@ def test_renaming_keeps_everything_else(taught: Segmenter, tmp_path: Path) -> No
     model.rename("box", "crate")
     assert model.classes[-1] == "crate"
     assert (model.segment(QUERY).scores == taught.segment(QUERY).scores).all()
-    with pytest.raises(GfssError, match="taken by a base class"):
+    with pytest.raises(GfssError, match="already a base class"):
         model.rename("crate", "cat")
 
 

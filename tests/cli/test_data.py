@@ -23,7 +23,7 @@ def test_check(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "mine train" in out
     assert "6 images with index masks, 2 classes." in out
     assert "[bold]dog" in out  # names are not markup
-    assert "Nothing must be fixed." in out
+    assert "No problems found." in out
 
 
 def test_sheet(root: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_quick_look_does_not_replace_a_record_of_more_tasks(
     (path,) = tmp_path.rglob("*.json")
     before = path.read_bytes()
     assert evaluate("--method", "background", "-o", str(tmp_path), "--tasks", "2") == 2
-    assert "is a record of 3 tasks, which one of 2 would replace" in capsys.readouterr().err
+    assert "is a record of 3 tasks and would be replaced by one of 2" in capsys.readouterr().err
     assert path.read_bytes() == before
     joint = ("--method", "background", "--protocol", "joint", "-o", str(tmp_path))
     assert evaluate(*joint) == evaluate(*joint, "--supports", "train") == 0
@@ -97,7 +97,7 @@ def test_bank_is_built_checked_and_damage_is_said(
     content[-1] ^= 1
     (folder / "0000.features.npy").write_bytes(content)
     assert main(["bank", "check", *SIZE]) == 2
-    assert "is damaged in shard 0000; build it again to mend it" in capsys.readouterr().err
+    assert "is damaged in shard 0000; build it again to fix it" in capsys.readouterr().err
     assert main(["bank", "build", *SIZE]) == 0
     assert main(["bank", "check", *SIZE]) == 0
 

@@ -95,7 +95,7 @@ def test_run_lengths_that_are_not_whole_numbers(tmp_path: Path, counts: list) ->
 def test_a_labelme_point_beyond_all_numbers(tmp_path: Path) -> None:
     photo(tmp_path / "a.jpg")
     labelme(tmp_path / "a.json", [("cat", "polygon", [[0, 0], [10**400, 0], [5, 5]])])
-    with pytest.raises(GfssError, match="points that are no numbers"):
+    with pytest.raises(GfssError, match="points that are not numbers"):
         read_labels(tmp_path).mask(0)
 
 

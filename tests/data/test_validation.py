@@ -90,7 +90,7 @@ def test_images_without_a_label_are_named(tmp_path: Path) -> None:
     png(tmp_path / "masks" / "a.png", boxes(255))
     (found,) = check(str(tmp_path))
     assert found.images == 1
-    assert "2 image(s) have no label and are left out: b.jpg, c.jpg" in found.remarks
+    assert "2 image(s) have no label and are ignored: b.jpg, c.jpg" in found.remarks
 
 
 def test_binary_masks_need_no_name_to_be_looked_at(tmp_path: Path) -> None:

@@ -189,5 +189,5 @@ class NoNumbers(Method):
 
 
 def test_scores_that_are_no_numbers_are_refused(source: EpisodeSource) -> None:
-    with pytest.raises(GfssError, match="method 'no-numbers' gives scores that are no numbers"):
+    with pytest.raises(GfssError, match="method 'no-numbers' produced NaN scores"):
         examine([NoNumbers()], source, draw_tasks(source, "paired", 1, 1, seed=0))

@@ -142,7 +142,7 @@ def test_a_record_of_more_tasks_is_not_replaced(tmp_path: Path) -> None:
     refuse_fewer_tasks([path], 1)
     write_record(path, make_record())
     refuse_fewer_tasks([path], 2)
-    with pytest.raises(GfssError, match="is a record of 2 tasks, which one of 1 would replace"):
+    with pytest.raises(GfssError, match="is a record of 2 tasks and would be replaced by one of 1"):
         refuse_fewer_tasks([path], 1)
 
 

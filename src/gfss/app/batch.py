@@ -59,9 +59,7 @@ def segment_files(
     if failed and len(paths) > 1:
         for error in failed[1:]:
             note(str(error))
-        raise GfssError(
-            f"{len(failed)} of {len(paths)} pictures were left out, the others are done; first: {failed[0]}"
-        )
+        raise GfssError(f"{len(failed)} of {len(paths)} images were skipped, the others are done; first: {failed[0]}")
     if failed:
         raise failed[0]
 
@@ -75,20 +73,20 @@ def refuse_mixture(paths: Sequence[Path], out: Path, names: Sequence[str]) -> No
     place = out.resolve()
     among = next((path for path in paths if place in (path.resolve().parent, path.parent.resolve())), None)
     if among is not None:
-        raise GfssError(f"the masks would lie among the pictures in {among.parent}; name another folder with -o")
+        raise GfssError(f"the masks would be written into the image folder {among.parent}; give another folder with -o")
     try:
         there = (out / CLASSES).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         written = (out / f"{stem}{ending}" for stem in output_names(paths) for ending in ENDINGS)
         if own := next((path for path in written if path.exists()), None):
             raise GfssError(
-                f"{own} is there already, and no {CLASSES} beside it says that gfss wrote it; name another folder "
-                "with -o"
+                f"{own} already exists, and there is no {CLASSES} beside it, so gfss did not write it; give another "
+                "folder with -o"
             ) from None
         return
     for old, new in zip(there, names, strict=False):
         if old != new:
             raise GfssError(
-                f"{out / CLASSES} names other classes than the model ('{old}' where it has '{new}'), so one value "
-                "would mean two classes; name another folder with -o"
+                f"{out / CLASSES} lists other classes than the model ('{old}' instead of '{new}'), so one value "
+                "would mean two classes; give another folder with -o"
             )

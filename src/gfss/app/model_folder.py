@@ -70,8 +70,8 @@ def write_model(
         check()
         if expected is not None and checksum(folder) != expected:
             raise GfssError(
-                f"the model in {folder} was changed by another program meanwhile; nothing was written: repeat the "
-                "command, or name another folder"
+                f"the model in {folder} was changed by another program in the meantime; nothing was written: repeat "
+                "the command, or give another folder"
             )
         for name, data in ((file, tensors), (ABOUT, text.encode()), (CARD, card.encode())):
             with write_atomically(folder / name) as out:
@@ -95,7 +95,7 @@ def read_model(folder: Path) -> tuple[Parts, dict[str, Any]]:
     try:
         parts = _split(load_tensors(content))
     except SafetensorError as error:
-        raise _damaged(path, f"it is cut off or no safetensors file: {error}") from None
+        raise _damaged(path, f"it is truncated or not a safetensors file: {error}") from None
     if not isinstance(sums.get("parts"), dict):
         raise _damaged(folder / ABOUT, "it has no checksums of the parts")
     for part, digest in sums["parts"].items():
@@ -118,7 +118,7 @@ def _read_about(folder: Path) -> dict[str, Any]:
     about = read_json(folder / ABOUT)
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         came = about.get("format") if isinstance(about, dict) else None
-        raise GfssError(f"{folder / ABOUT} is not of this version of gfss ('{FORMAT}' expected, '{came}' came)")
+        raise GfssError(f"{folder / ABOUT} was not written by this version of gfss (expected '{FORMAT}', got '{came}')")
     sums = about.get("sha256")
     if not isinstance(sums, dict) or sums.get(ABOUT) != _about_digest(about):
         raise _damaged(folder / ABOUT, "its checksum differs")
@@ -135,7 +135,7 @@ def refuse_foreign(folder: Path) -> None:
     if not folder.exists() or (is_model(folder) and _is_ours(folder)):
         return
     if not folder.is_dir() or any(not any(path.match(own) for own in OWN) for path in folder.iterdir()):
-        raise GfssError(f"{folder} holds something else than a model; name a new or empty folder")
+        raise GfssError(f"{folder} is not empty and not a model folder; give a new or empty folder")
 
 
 def lessons(folder: Path) -> dict[str, int]:
@@ -196,4 +196,4 @@ def _read(path: Path) -> bytes:
 
 
 def _damaged(path: Path, reason: str) -> GfssError:
-    return GfssError(f"{path} is damaged or was altered ({reason}); copy the model again from where it came")
+    return GfssError(f"{path} is damaged or was modified ({reason}); copy the model again from its source")

@@ -70,7 +70,7 @@ def read_validation(folder: str | Path, names: Sequence[str], taught: str | None
     if not set(validation.classes) & set(names):
         raise GfssError(
             f"{folder} labels {', '.join(validation.classes[:5])}, none of which the model knows; "
-            "name the classes as 'gfss classes' lists them"
+            "use the class names that 'gfss classes' prints"
         )
     return validation
 

@@ -198,7 +198,7 @@ class Segmenter:
             if images > max(ours.get(name, 0), self._known.get(name, 0)):
                 raise GfssError(
                     f"the model in {folder} was taught '{name}' with {images} image(s), which would be lost; teach "
-                    "that model, or name another folder"
+                    "that model, or give another folder"
                 )
 
     def _lessons(self) -> dict[str, int]:
@@ -218,12 +218,12 @@ class Segmenter:
             raise GfssError(f"'{name}' was not taught yet, so nothing can be added to it; teach it first")
         if not add and name in taught:
             raise GfssError(
-                f"the class name '{name}' is taken; add images to that class (add=True, --add), or choose another name"
+                f"'{name}' is already a class; add images to that class (add=True, --add), or choose another name"
             )
         if name in (BACKGROUND_NAME, *self.network.card.classes):
-            raise GfssError(f"the class name '{name}' is taken by a base class; choose another name")
+            raise GfssError(f"'{name}' is already a base class; choose another name")
         if name != name.strip() or not name or not name.isprintable():
-            raise GfssError(f"{name!r} is no class name; give printable characters without blanks around them")
+            raise GfssError(f"invalid class name {name!r}; use printable characters, without spaces at the ends")
 
     def _require_taught(self, name: str) -> None:
         if name in self.network.card.classes:

@@ -53,9 +53,9 @@ def suggest(
         try:
             looked.append((path, *_look(network, knowledge, path)))
         except GfssError as error:
-            note(f"left out: {error}")
+            note(f"skipped: {error}")
     if not looked:
-        raise GfssError(f"none of the {len(images)} pictures can be read; give others")
+        raise GfssError(f"none of the {len(images)} images can be read; give other images")
     descriptors = torch.stack([descriptor for *_, descriptor in looked])
     doubt = torch.tensor([value for _, value, _ in looked])
     novelty = torch.ones(len(looked))

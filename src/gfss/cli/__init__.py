@@ -7,7 +7,7 @@ of its module; a plain command (``gfss evaluate``) is the command of that name i
 A module is imported when its command is called, and ``gfss --help`` is printed from the table alone, so the command
 starts fast. For the same reason command modules import torch and other heavy packages inside their functions.
 
-Commands raise ``GfssError`` for what the user can mend; ``main`` turns every error into one sentence on stderr.
+Commands raise ``GfssError`` for what the user can fix; ``main`` turns every error into one sentence on stderr.
 
 Example:
     app = typer.Typer(no_args_is_help=True)
@@ -46,18 +46,18 @@ COMMANDS: dict[str, Entry] = {
     "segment": Entry("model", "Segment images with a model.", OWN_IMAGES),
     "classes": Entry("model", "List the classes that a model knows.", OWN_IMAGES),
     "report": Entry("model", "Show what changed for every known class.", OWN_IMAGES),
-    "forget": Entry("model", "Take a taught class out of a model.", OWN_IMAGES),
-    "rename": Entry("model", "Give a taught class another name.", OWN_IMAGES),
+    "forget": Entry("model", "Remove a taught class from a model.", OWN_IMAGES),
+    "rename": Entry("model", "Rename a taught class.", OWN_IMAGES),
     "suggest": Entry("model", "Rank unlabelled images by how much a label would help.", OWN_IMAGES),
-    "export": Entry("model", "Write a model as ONNX.", OWN_IMAGES),
+    "export": Entry("model", "Export a model to ONNX.", OWN_IMAGES),
     "data": Entry("data", "Check and prepare data sets.", DATA, group=True),
-    "bank": Entry("bank", "Compute an encoder's features of a data set once.", DATA, group=True),
+    "bank": Entry("bank", "Compute and store an encoder's features of a data set.", DATA, group=True),
     "train": Entry("train", "Train base models and calibrators.", RESEARCH, group=True),
-    "evaluate": Entry("evaluate", "Examine a method under a protocol and write a record.", RESEARCH),
+    "evaluate": Entry("evaluate", "Evaluate a method and write a record.", RESEARCH),
     "tables": Entry("tables", "Print records as tables.", RESEARCH),
     "run": Entry("run", "Run every stage of a recipe that is not done yet.", RESEARCH),
     "tune": Entry("tune", "Compare settings on held-out base classes.", RESEARCH),
-    "reproduce": Entry("reproduce", "Make a table or a figure of the paper.", RESEARCH),
+    "reproduce": Entry("reproduce", "Reproduce a table or figure of the paper.", RESEARCH),
 }
 
 app = typer.Typer(
@@ -74,10 +74,10 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere on the line.")
+        bool, typer.Option("--debug", help="Show the traceback of an error (accepted anywhere on the command line).")
     ] = False,
 ) -> None:
     """Teach a segmentation model a new class from one to five labelled images, and keep the classes it knows."""

@@ -43,7 +43,7 @@ def sentence(error: BaseException) -> str:
         case GfssError():
             return " ".join(str(error).split())
         case _ if isinstance(error, KeyboardInterrupt | typer.Abort) or isinstance(error.__cause__, KeyboardInterrupt):
-            return "interrupted; the same command continues or starts again"
+            return "interrupted; run the same command again to continue"
         case typer.TyperException():
             return _usage(error)
         case MemoryError():
@@ -54,9 +54,10 @@ def sentence(error: BaseException) -> str:
         case OSError():
             return _system(error)
         case RuntimeError() if "Symlink loop" in str(error):  # from Path.resolve
-            return f"{_line(error)[0].lower()}{_line(error)[1:]}: the link leads back to itself; name another path"
+            return f"{_line(error)[0].lower()}{_line(error)[1:]}: the link points to itself; give another path"
         case _:
-            return f"unexpected {type(error).__name__} ({_line(error)}); this is a defect, --debug shows where it is"
+            what = f"unexpected {type(error).__name__} ({_line(error)})"
+            return f"{what}; this is a bug in gfss; please report it (--debug shows the traceback)"
 
 
 def _usage(error: typer.TyperException) -> str:

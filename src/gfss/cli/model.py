@@ -16,30 +16,32 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-Model = Annotated[str, typer.Argument(help="Embedded model or folder of a model.", metavar="MODEL")]
-Out = Annotated[Path | None, typer.Option("-o", "--out", help="Folder of the new model; MODEL itself if left out.")]
-Validation = Annotated[Path | None, typer.Option(help="Labelled images on which known classes are checked too.")]
-Guard = Annotated[float, typer.Option(help="Points of IoU that a known class may lose.", callback=o.within(0, 100))]
-Page = Annotated[
-    Path | None, typer.Option("--report", help="Write the report as an HTML page with pictures, one per class.")
+Model = Annotated[str, typer.Argument(help="Name of an embedded model, or a model folder.", metavar="MODEL")]
+Out = Annotated[
+    Path | None, typer.Option("-o", "--out", help="Folder for the new model (default: change MODEL in place).")
 ]
+Validation = Annotated[Path | None, typer.Option(help="Labelled images on which to check the known classes as well.")]
+Guard = Annotated[
+    float, typer.Option(help="Points of IoU that a known class may lose without a warning.", callback=o.within(0, 100))
+]
+Page = Annotated[Path | None, typer.Option("--report", help="Also write the report as an HTML page (one per class).")]
 
 
 @app.command("teach")
 def teach(
     model: Model,
-    name: Annotated[list[str], typer.Option(help="Name of the new class; several times for several classes.")],
-    images: Annotated[list[Path], typer.Option(help="Image or folder of images; may be given several times.")],
+    name: Annotated[list[str], typer.Option(help="Name of the new class; repeat it to teach several.")],
+    images: Annotated[list[Path], typer.Option(help="Image or folder of images; may be repeated.")],
     masks: Annotated[str, typer.Option(help="Masks of the images: DIR, labelme, coco.json, cvat.zip or a mask.")],
     out: Out = None,
-    label: Annotated[str | None, typer.Option(help="What the label file calls the class, if not --name.")] = None,
-    add: Annotated[bool, typer.Option("--add", help="The class was taught before; add these images to it.")] = False,
+    label: Annotated[str | None, typer.Option(help="Name of the class in the label file, if it is not --name.")] = None,
+    add: Annotated[bool, typer.Option("--add", help="Add these images to a class that was taught before.")] = False,
     validation: Validation = None,
     guard: Guard = 2.0,
     strict: Annotated[
         bool, typer.Option("--strict", help="Write nothing if a known class loses more than --guard points.")
     ] = False,
-    keep_images: Annotated[bool, typer.Option("--keep-images", help="Store the images too.")] = False,
+    keep_images: Annotated[bool, typer.Option("--keep-images", help="Store the support images in the model.")] = False,
     page: Page = None,
     encoder_weights: o.Weights = None,
     threads: o.Threads = 0,
@@ -54,9 +56,11 @@ def teach(
     target = _target(model, out, name)
     o.use_threads(threads)
     if label and len(name) > 1:
-        raise GfssError("--label goes with one --name; teach classes with other names in the label file one by one")
+        raise GfssError("--label needs exactly one --name; teach the classes one by one")
     if len(name) > 1 and shows_one_class(images, masks):
-        raise GfssError(f"the masks in {masks} show one class, but {len(name)} names were given; teach one by one")
+        raise GfssError(
+            f"the masks in {masks} show one class, but {len(name)} names were given; teach the classes one by one"
+        )
     segmenter = load(model, encoder_weights=encoder_weights)
     for number, one in enumerate(name, start=1):
         segmenter.teach(one, images, masks, add=add, label=label)
@@ -64,22 +68,24 @@ def teach(
         _show(report, guard, page.with_stem(f"{page.stem}-{number}") if page and len(name) > 1 else page)
         losses = report.losses(guard)
         if strict and losses:
-            raise GfssError(f"{model} stays as it was, nothing is written: " + "; ".join(x.sentence() for x in losses))
+            raise GfssError(f"{model} is unchanged, nothing was written: " + "; ".join(x.sentence() for x in losses))
     segmenter.save(target, keep_images=keep_images)
-    typer.echo(f"{target} knows {len(segmenter.classes) - 1} classes now, {', '.join(name)} among them")
+    typer.echo(f"{target} now knows {len(segmenter.classes) - 1} classes, including {', '.join(name)}")
 
 
 @app.command("segment")
 def segment(
-    model: Annotated[str, typer.Argument(help="Embedded model, folder of a model, or .onnx file.", metavar="MODEL")],
+    model: Annotated[
+        str, typer.Argument(help="Name of an embedded model, a model folder or an .onnx file.", metavar="MODEL")
+    ],
     images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", metavar="IMAGE...")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the masks.")],
-    overlay: Annotated[bool, typer.Option(help="Also write the image with classes in colour.")] = True,
-    scores: Annotated[bool, typer.Option("--scores", help="Also write all probabilities (.npz).")] = False,
-    tile: Annotated[bool, typer.Option("--tile", help="Look at large images piece by piece (small objects).")] = False,
+    overlay: Annotated[bool, typer.Option(help="Also write images with the classes in colour.")] = True,
+    scores: Annotated[bool, typer.Option("--scores", help="Also write the class probabilities (.npz).")] = False,
+    tile: Annotated[bool, typer.Option("--tile", help="Segment large images in tiles (finds small objects).")] = False,
     novel_bias: Annotated[
         float,
-        typer.Option(help="Above 0 finds more of the taught classes, below 0 less.", callback=o.within(-100, 100)),
+        typer.Option(help="Above 0 finds more of the taught classes, below 0 fewer.", callback=o.within(-100, 100)),
     ] = 0.0,
     encoder_weights: o.Weights = None,
     threads: o.Threads = 0,
@@ -109,11 +115,11 @@ def classes(model: Model) -> None:
 @app.command("forget")
 def forget(
     model: Model,
-    name: Annotated[str, typer.Argument(help="Taught class to take out.")],
+    name: Annotated[str, typer.Argument(help="Taught class to remove.")],
     out: Out = None,
     encoder_weights: o.Weights = None,
 ) -> None:
-    """Take a taught class out of a model; it behaves as before it was taught."""
+    """Remove a taught class; the model then behaves as before it was taught."""
     from gfss.app.segmenter import load
 
     target = _target(model, out)
@@ -126,19 +132,19 @@ def forget(
 @app.command("rename")
 def rename(
     model: Model,
-    name: Annotated[str, typer.Argument(help="Taught class.")],
-    new: Annotated[str, typer.Argument(help="Its new name.")],
+    name: Annotated[str, typer.Argument(help="Current name.")],
+    new: Annotated[str, typer.Argument(help="New name.")],
     out: Out = None,
     encoder_weights: o.Weights = None,
 ) -> None:
-    """Give a taught class another name."""
+    """Rename a taught class."""
     from gfss.app.segmenter import load
 
     target = _target(model, out, [new])
     segmenter = load(model, encoder_weights=encoder_weights)
     segmenter.rename(name, new)
     segmenter.save(target)
-    typer.echo(f"{target} calls '{name}' now '{new}'")
+    typer.echo(f"{target}: renamed '{name}' to '{new}'")
 
 
 @app.command("report")
@@ -146,11 +152,11 @@ def report(
     model: Model,
     validation: Validation = None,
     guard: Guard = 2.0,
-    page: Annotated[Path | None, typer.Option("-o", "--out", help="Write an HTML page with pictures.")] = None,
+    page: Annotated[Path | None, typer.Option("-o", "--out", help="Also write an HTML page.")] = None,
     encoder_weights: o.Weights = None,
     threads: o.Threads = 0,
 ) -> None:
-    """Show what the last teaching changed for every known class; the exit code is 1 if one lost too much.
+    """Show what the last lesson changed for every known class (exit code 1 if one lost too much).
 
     Given records (a JSON file or a folder of results), write an HTML page about them instead.
     """
@@ -170,16 +176,16 @@ def report(
 def suggest(
     model: Model,
     images: Annotated[list[str], typer.Argument(help="Unlabelled images, folders or patterns.", metavar="IMAGE...")],
-    count: Annotated[int, typer.Option(min=1, help="How many to list.")] = 10,
+    count: Annotated[int, typer.Option(min=1, help="Number of images to list.")] = 10,
     encoder_weights: o.Weights = None,
     threads: o.Threads = 0,
 ) -> None:
-    """Rank unlabelled images by how much a label would help: value = doubt x novelty."""
+    """Rank unlabelled images by how much a label would help: value = uncertainty x novelty."""
     from gfss.app.segmenter import load
 
     o.use_threads(threads)
     ranked = load(model, encoder_weights=encoder_weights).suggest(images)
-    typer.echo(f"{'value':>7}{'doubt':>7}{'novelty':>9}  image")
+    typer.echo(f"{'value':>7}{'unsure':>7}{'novelty':>9}  image")
     for one in ranked[:count]:
         typer.echo(f"{one.value:7.3f}{one.doubt:7.3f}{one.novelty:9.3f}  {one.path}")
 
@@ -187,14 +193,14 @@ def suggest(
 @app.command("export")
 def export(
     model: Model,
-    out: Annotated[Path, typer.Option("-o", "--out", help="The .onnx file to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="ONNX file to write.")],
     encoder_weights: o.Weights = None,
 ) -> None:
-    """Write a model as ONNX; gfss segment takes the file like any model (needs the extra gfss\\[export])."""
+    """Export a model to ONNX; gfss segment accepts the file like any model (needs the extra gfss\\[export])."""
     from gfss.app.segmenter import load
 
     if out.suffix != ".onnx":
-        raise GfssError(f"{out} does not end with .onnx; name the file so, it tells gfss segment what it is")
+        raise GfssError(f"{out} does not end in .onnx; use that ending, so that gfss segment recognises the file")
     load(model, encoder_weights=encoder_weights).export(out)
     typer.echo(f"wrote {out}")
 
@@ -212,7 +218,7 @@ def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
     source = find_model(model)
     if out is None:
         if is_embedded(model) or not is_model(source):
-            raise GfssError(f"{model} is not changed in place; say where the new model goes with -o FOLDER")
+            raise GfssError(f"{model} cannot be changed in place; give a folder for the new model with -o FOLDER")
         refuse_unwritable(source)
         return source
     refuse_foreign(out)
@@ -222,7 +228,7 @@ def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
         if lost:
             raise GfssError(
                 f"the model in {out} was taught {', '.join(sorted(lost))}, which would be lost; teach that model, as "
-                f"in 'gfss teach {out} ...', or name another folder"
+                f"in 'gfss teach {out} ...', or give another folder"
             )
     return out
 

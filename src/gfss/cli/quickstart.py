@@ -23,7 +23,7 @@ def quickstart(
 ) -> None:
     """Train on generated scenes, teach new classes from one and five images, compare the methods, write a report.
 
-    A few minutes on two cores; later runs reuse what is there.
+    A few minutes on two cores; later runs reuse earlier results.
     """
     o.use_threads(threads)
     from gfss.common.progress import console

@@ -35,7 +35,7 @@ def tables(
         list[Path] | None,
         typer.Argument(help="Record files or folders of them (default: results).", show_default=False),
     ] = None,
-    style: Annotated[Format, typer.Option("--format", "-f", help="Form of the tables.")] = Format.TEXT,
+    style: Annotated[Format, typer.Option("--format", "-f", help="Output format.")] = Format.TEXT,
     with_background: Annotated[
         bool, typer.Option("--with-background", help="Count the background as one more base class.")
     ] = False,
@@ -47,7 +47,7 @@ def tables(
     harmonic mean of the averaged base and novel figures.
 
     csv has one row per record and metric; its last column names the settings
-    that tell records of a method apart. The other formats group the records:
+    that distinguish the records of a method. The other formats group the records:
     a row per fold with mean ± sample standard deviation over seeds, a row for
     the average over folds, and the paper's figures below, where it has
     comparable ones (mIoU and H of single folds follow from its base and novel).
@@ -81,4 +81,7 @@ def print_tables(tables: Sequence[Table]) -> None:
         narrow = short != table and natural_width(table) > console.width
         console.print(as_rich(short if narrow else table))
         if narrow:
-            typer.echo(f"single folds need a terminal of {natural_width(table)} columns, or --format md", err=True)
+            typer.echo(
+                f"the columns of single folds need a terminal of {natural_width(table)} columns, or --format md",
+                err=True,
+            )

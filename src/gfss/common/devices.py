@@ -1,4 +1,4 @@
-"""Where tensors are: the CPU, or a graphics card for training and evaluation."""
+"""Where tensors are: the CPU, or a GPU for training and evaluation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def device_name(device: torch.device) -> str:
 
 
 def peak_memory_mb(device: torch.device) -> float | None:
-    """Largest memory that tensors on a graphics card took so far; None on the CPU."""
+    """Largest memory that tensors on a GPU have used so far; None on the CPU."""
     return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
 
 
 def find_device(name: str) -> torch.device:
-    """A device by name; processes started together by ``torchrun`` take one graphics card each.
+    """A device by name; processes started together by ``torchrun`` use one GPU each.
 
     >>> find_device("cpu")
     device(type='cpu')
@@ -33,13 +33,13 @@ def find_device(name: str) -> torch.device:
         raise unknown("device", name, KINDS)
     if kind == "cpu":
         return CPU
-    cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if number and os.environ.get("WORLD_SIZE", "1") != "1":
-        raise GfssError(f"several processes take a card each, but '{name}' is one card; give --device cuda")
+        raise GfssError(f"every process needs its own GPU, but '{name}' names a single one; use --device cuda")
     place = number or os.environ.get("LOCAL_RANK", "0")
-    if not place.isdecimal() or int(place) >= cards:
+    if not place.isdecimal() or int(place) >= gpus:
         raise GfssError(
-            f"device '{kind}:{place}' is not there: torch {torch.__version__} sees {cards} CUDA graphics card(s); "
-            "install a CUDA build of torch, start as many processes as there are cards, or leave --device out"
+            f"device '{kind}:{place}' is not available: torch {torch.__version__} sees {gpus} CUDA GPU(s); "
+            "install a CUDA build of torch, start at most one process per GPU, or omit --device"
         )
     return torch.device(kind, int(place))

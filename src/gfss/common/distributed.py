@@ -32,7 +32,7 @@ class Workers:
         return value
 
     def wait(self) -> None:
-        """Until all processes have come here."""
+        """Wait until all processes have reached this point."""
         if self.world > 1:
             dist.barrier()
 
@@ -45,7 +45,7 @@ class Workers:
         return cast(list[T], values)
 
     def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Add up the gradients of all processes in one exchange."""
+        """Sum the gradients of all processes in one call."""
         if self.world == 1:
             return
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
@@ -80,10 +80,10 @@ def own_first(numbers: Sequence[int]) -> list[int]:
 
 
 def start_workers(device: torch.device = CPU) -> Workers:
-    """Join the other processes if ``torchrun`` started this one.
+    """Connect to the other processes if ``torchrun`` started this one.
 
     Args:
-        device: where this process computes; a graphics card has its own way of exchange.
+        device: where this process computes; GPUs communicate in their own way.
     """
     world = started_processes()
     if world == 1:

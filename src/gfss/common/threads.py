@@ -19,30 +19,30 @@ import torch
 from gfss.common.devices import CPU
 
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+Output = TypeVar("Output")
 Thing = TypeVar("Thing")
 
 
 def workers_on(device: torch.device) -> int:
-    """How many items are worked on at once: as many as torch may use threads, on a graphics card one."""
+    """How many items are worked on at once: as many as torch may use threads, one on a GPU."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
-def side_by_side(job: Callable[[Item], Answer], items: Iterable[Item], device: torch.device = CPU) -> Iterator[Answer]:
-    """Answers of a job in the order of the items, several at once (see :func:`workers_on`)."""
+def side_by_side(job: Callable[[Item], Output], items: Iterable[Item], device: torch.device = CPU) -> Iterator[Output]:
+    """Results of a job in the order of the items, several at once (see :func:`workers_on`)."""
     workers = workers_on(device)
     if workers == 1:
         yield from map(job, items)
         return
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    begun: deque[Future[Answer]] = deque()
+    pending: deque[Future[Output]] = deque()
     try:
         for item in items:
-            begun.append(pool.submit(job, item))
-            if len(begun) > 2 * workers:  # few wait, so that an interruption ends soon
-                yield begun.popleft().result()
-        while begun:
-            yield begun.popleft().result()
+            pending.append(pool.submit(job, item))
+            if len(pending) > 2 * workers:  # few wait, so that an interruption ends soon
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(workers)  # new threads take the number that was set last
@@ -59,7 +59,7 @@ class Copies(Generic[Thing]):
 
     @contextmanager
     def one(self) -> Iterator[Thing]:
-        """One that no other worker uses meanwhile."""
+        """A copy that no other worker uses in the meantime."""
         thing = self._free.get()
         try:
             yield thing

@@ -22,7 +22,7 @@ T = TypeVar("T")
 UNREADABLE_IMAGE = "images that cannot be read"
 UNREADABLE_LABEL = "labels that cannot be read"
 OTHER_SIZE = "labels of another size than their image"
-UNKNOWN_VALUE = "masks with a value that is no class"
+UNKNOWN_VALUE = "masks with an unknown value"
 
 
 @dataclass(frozen=True)

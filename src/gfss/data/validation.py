@@ -1,4 +1,4 @@
-"""Explain a data set in words: what is there, what must be fixed, what is worth knowing."""
+"""Describe a data set: what is there, problems, remarks."""
 
 from __future__ import annotations
 
@@ -203,9 +203,9 @@ def _nothing_shown(found: Inspection) -> dict[str, list[str]]:
 
 
 def _left_out(labels: Labels) -> list[str]:
-    """The remark about pictures without a label."""
+    """The remark about images without a label."""
     names = [path.name for path in labels.unlabelled]
-    return [f"{len(names)} image(s) have no label and are left out: {_listed(names)}"] if names else []
+    return [f"{len(names)} image(s) have no label and are ignored: {_listed(names)}"] if names else []
 
 
 def _listed(names: list[str]) -> str:

@@ -55,7 +55,7 @@ def read_costs(path: Path) -> list[TrainingCost]:
             for row in rows
         ]
     except (KeyError, TypeError, ValueError):
-        raise GfssError(f"{path} is not a table of training costs; remove it, gfss run writes it anew") from None
+        raise GfssError(f"{path} is not a table of training costs; remove it, gfss run writes a new one") from None
 
 
 def add_cost(path: Path, cost: TrainingCost) -> None:

@@ -67,7 +67,7 @@ def examine(
             has written its records.
     """
     if len({method.name for method in methods}) != len(methods):
-        raise GfssError("two methods have the same name; each is examined once")
+        raise GfssError("two methods have the same name; name each method once")
     fold, dataset = source.fold, source.dataset
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
     results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
@@ -107,9 +107,7 @@ def _examine_task(
             with outcome.timed("segment"):
                 scores = method.scores(query.features)
             if scores.isnan().any():
-                raise GfssError(
-                    f"method '{method.name}' gives scores that are no numbers; its figures would mean nothing"
-                )
+                raise GfssError(f"method '{method.name}' produced NaN scores")
             with outcome.timed("count"):
                 predicted = class_map(scores, (query.labels.shape[-2], query.labels.shape[-1]))
                 outcome.counts.append(image_counts(predicted, query.labels, scores.shape[1]).cpu())

@@ -127,8 +127,8 @@ def refuse_fewer_tasks(paths: Iterable[Path], tasks: int) -> None:
     for path in paths:
         if path.exists() and (there := read_record(path).tasks) > tasks:
             raise GfssError(
-                f"{path} is a record of {there:,} tasks, which one of {tasks:,} would replace; name another place with "
-                "--out, or remove it first"
+                f"{path} is a record of {there:,} tasks and would be replaced by one of {tasks:,}; give another "
+                "place with --out, or remove it first"
             )
 
 

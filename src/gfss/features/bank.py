@@ -150,7 +150,7 @@ def check_bank(bank: Bank) -> None:
         (bank.folder / f"{number}.json").unlink(missing_ok=True)
     if bad:
         raise GfssError(
-            f"the feature bank {bank.folder} is damaged in shard {', '.join(bad)}; build it again to mend it"
+            f"the feature bank {bank.folder} is damaged in shard {', '.join(bad)}; build it again to fix it"
         )
 
 
@@ -207,7 +207,7 @@ def _square(dataset: Dataset, i: int, size: int) -> tuple[np.ndarray, np.ndarray
     if image.shape[:2] != mask.shape:
         raise GfssError(
             f"image {dataset.images[i]} is {image.shape[1]} x {image.shape[0]} but its mask is "
-            f"{mask.shape[1]} x {mask.shape[0]}; they must have one size"
+            f"{mask.shape[1]} x {mask.shape[0]}; they must have the same size"
         )
     return square_image(image, size), square_label(mask, size)
 

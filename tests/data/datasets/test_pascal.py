@@ -139,7 +139,7 @@ def test_prepare_without_sbd_uses_segmentation_class_aug(voc: Path, tmp_path: Pa
 
 def test_missing_parts_are_named(voc: Path, sbd: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(GfssError, match="is no PASCAL data: expected VOCdevkit/VOC2012/JPEGImages"):
+    with pytest.raises(GfssError, match="is not a PASCAL data set: expected VOCdevkit/VOC2012/JPEGImages"):
         read_pascal(tmp_path / "empty", "val")
     with pytest.raises(GfssError, match="is not the SBD release"):
         prepare_pascal(voc, voc, tmp_path / "out")

@@ -120,7 +120,7 @@ def test_a_hand_over_the_edge_is_no_error(folder: Path) -> None:
     ("shapes", "message"),
     [
         ([("cat", "polygon", [[1, 1], [2, 2]])], "polygon with 2 point"),
-        ([("cat", "polygon", ["ab", "cd", "ef"])], "points that are no numbers"),
+        ([("cat", "polygon", ["ab", "cd", "ef"])], "points that are not numbers"),
         ([("cat", "circle", [[1, 1]])], "circle with 1 point"),
     ],
 )
@@ -132,7 +132,7 @@ def test_malformed_shapes(folder: Path, shapes: list, message: str) -> None:
 
 def test_drawn_on_a_picture_of_another_size(folder: Path) -> None:
     labelme(folder / "a.json", [("cat", "polygon", BOX)], imageHeight=48, imageWidth=64)
-    with pytest.raises(GfssError, match=r"was drawn on a picture of 64 x 48 but a\.jpg is 32 x 24"):
+    with pytest.raises(GfssError, match=r"was drawn on an image of 64 x 48 but a\.jpg is 32 x 24"):
         read_labels(folder).mask(0)
 
 
@@ -173,5 +173,5 @@ def test_a_painted_mask_larger_than_the_picture_is_refused(folder: Path) -> None
     shape = {"label": "dog", "shape_type": "mask", "points": [[0, 0], [9, 9]]}
     shape["mask"] = base64.b64encode(buffer.getvalue()).decode()
     write(folder / "a.json", {"imagePath": "a.jpg", "shapes": [shape]})
-    with pytest.raises(GfssError, match="larger than the picture"):
+    with pytest.raises(GfssError, match="larger than the image"):
         read_labels(folder).mask(0)

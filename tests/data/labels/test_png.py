@@ -182,7 +182,7 @@ def test_pictures_of_one_name_in_two_folders(tmp_path: Path) -> None:
     for folder in folders:
         photo(folder / "0001.jpg")
         png(folder / "masks" / "0001.png", boxes(255))
-    with pytest.raises(GfssError, match=r"cam1/0001\.jpg and .*cam2/0001\.jpg have one name"):
+    with pytest.raises(GfssError, match=r"cam1/0001\.jpg and .*cam2/0001\.jpg have the same name"):
         read_labels(folders[0] / "masks", folders, "cat")
     assert len(read_labels(folders[0] / "masks", [folders[0], folders[0] / "0001.jpg"], "cat")) == 1
 

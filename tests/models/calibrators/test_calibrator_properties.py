@@ -189,7 +189,9 @@ def test_only_compared_maps_count_for_the_size_of_the_evidence() -> None:
 
 
 def test_missing_evidence_is_said_in_one_sentence() -> None:
-    with pytest.raises(GfssError, match=r"^this calibrator reads the evidence of support and query; give it, or take"):
+    with pytest.raises(
+        GfssError, match=r"^this calibrator needs the similarity maps of support and query; pass them, or use"
+    ):
         make_calibrator(DEFAULT)(make_scores(), make_features(), 1)
 
 

@@ -134,7 +134,7 @@ def refuse_other_size(mask: np.ndarray, file: Path, image: Path, size: tuple[int
     if mask.shape != size:
         raise GfssError(
             f"{file} is {mask.shape[1]} x {mask.shape[0]} but its image {image.name} is {size[1]} x {size[0]}; "
-            "they must have one size"
+            "they must have the same size"
         )
 
 

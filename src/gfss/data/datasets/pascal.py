@@ -120,7 +120,9 @@ def voc_folder(root: Path) -> Path:
     places = (root, root / "VOC2012", root / "VOCdevkit" / "VOC2012")
     found = next((place for place in places if (place / "JPEGImages").is_dir()), None)
     if found is None:
-        raise GfssError(f"{root} is no PASCAL data: expected VOCdevkit/VOC2012/JPEGImages, or images/ and masks/")
+        raise GfssError(
+            f"{root} is not a PASCAL data set: expected VOCdevkit/VOC2012/JPEGImages, or images/ and masks/"
+        )
     return found
 
 

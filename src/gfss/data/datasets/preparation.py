@@ -56,4 +56,4 @@ def verify(out: Path, split: str) -> None:
     if problems:
         first = next(iter(problems.values()))[0]
         count = sum(len(texts) for texts in problems.values())
-        raise GfssError(f"{count} prepared file(s) are wrong, delete them and prepare again; first: {first}")
+        raise GfssError(f"{count} prepared file(s) are wrong; delete them and prepare again; first: {first}")

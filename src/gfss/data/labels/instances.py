@@ -68,7 +68,7 @@ def coco_labels(
         if (picture.height, picture.width) != size:
             raise GfssError(
                 f"{path} was drawn on {picture.file_name} of {picture.width} x {picture.height} but {paths[i]} is "
-                f"{size[1]} x {size[0]}; they must have one size"
+                f"{size[1]} x {size[0]}; they must have the same size"
             )
         return draw_instances(picture, path)
 

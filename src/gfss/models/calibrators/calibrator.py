@@ -70,7 +70,7 @@ class Calibrator(nn.Module):
             return kept
         if evidence is None:
             raise GfssError(
-                "this calibrator reads the evidence of support and query; give it, or take another calibrator"
+                "this calibrator needs the similarity maps of support and query; pass them, or use another calibrator"
             )
         return kept + self.exchange(fused, novel, evidence, offsets)
 
