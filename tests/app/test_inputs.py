@@ -120,14 +120,14 @@ def test_images_are_found_in_folders_and_by_pattern(tmp_path: Path) -> None:
     assert [p.name for p in find_images([tmp_path])] == ["a.png", "b.jpg"]
     assert [p.name for p in find_images([tmp_path / "*" / "*.jpg", tmp_path / "b.jpg"])] == ["c.jpg", "b.jpg"]
     assert find_images([tmp_path, tmp_path / "b.jpg"]) == find_images([tmp_path])
-    with pytest.raises(GfssError, match="leads to no picture"):
+    with pytest.raises(GfssError, match="no images found in"):
         find_images([tmp_path / "none*.jpg"])
 
 
 def test_masks_never_overwrite_each_other() -> None:
     assert output_names([Path("x/a.jpg"), Path("x/b.jpg")]) == ["a", "b"]
     assert output_names([Path("x/a.jpg"), Path("x/a.png")]) == ["a_jpg", "a_png"]
-    with pytest.raises(GfssError, match="2 of the pictures are called 'a_jpg'"):
+    with pytest.raises(GfssError, match="2 images are called 'a_jpg'"):
         output_names([Path("x/a.jpg"), Path("y/a.jpg")])
 
 

@@ -61,7 +61,7 @@ def good(root: Path) -> Path:
 CASES: list[tuple[Callable[[Path], None], str]] = [
     (missing_file, "has no image for 1 of 1 ids in train.txt, first 'a'"),
     (truncated_jpeg, "a.jpg is damaged or truncated"),
-    (mask_of_another_size, "a.png is 64 x 48 but its image a.jpg is 32 x 24; they must have one size"),
+    (mask_of_another_size, "a.png is 64 x 48 but its image a.jpg is 32 x 24; they must have the same size"),
     (value_without_class, "a.png has the value 2 but there are 1 classes"),
     (rgb_mask, "a.png is a RGB image, not an index mask"),
     (empty_folder, "holds no labels; expected images with masks"),
@@ -79,7 +79,7 @@ def test_check_explains_and_ends_with_1(
     assert main(["data", "check", str(tmp_path / "mine")]) == 1
     out = capsys.readouterr().out
     assert sentence in out
-    assert "1 problem(s) must be fixed." in out
+    assert "1 problem(s) found." in out
     assert "Traceback" not in out
 
 

@@ -62,7 +62,7 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_truncated_image(tmp_path: Path, suffix: str) -> None:
     path = photo(tmp_path / f"x{suffix}", (64, 64))
     path.write_bytes(path.read_bytes()[:-400])
-    with pytest.raises(GfssError, match=r"x\.\w+ is (damaged or truncated|not a readable picture)"):
+    with pytest.raises(GfssError, match=r"x\.\w+ is (damaged or truncated|not a readable image)"):
         read_image(path)
 
 
@@ -75,9 +75,9 @@ def test_truncated_mask(tmp_path: Path) -> None:
 
 def test_text_file_and_folder_are_no_pictures(tmp_path: Path) -> None:
     (tmp_path / "x.jpg").write_text("hello")
-    with pytest.raises(GfssError, match="not a readable picture"):
+    with pytest.raises(GfssError, match="not a readable image"):
         read_image(tmp_path / "x.jpg")
-    with pytest.raises(GfssError, match="is a folder, not a picture"):
+    with pytest.raises(GfssError, match="is a folder, not an image"):
         read_image(tmp_path)
 
 

@@ -101,7 +101,7 @@ def find_images(sources: Iterable[str | Path]) -> list[Path]:
             inside = [Path(name) for name in sorted(glob.glob(str(source)))]
         if not inside:
             raise GfssError(
-                f"{source} leads to no picture; give an image, a folder of images or a pattern such as '*.jpg'"
+                f"no images found in {source}; give an image, a folder of images or a pattern such as '*.jpg'"
             )
         found |= dict.fromkeys(inside)
     return list(found)
@@ -113,7 +113,7 @@ def output_names(paths: Sequence[Path]) -> list[str]:
     names = [path.stem if stems[path.stem] == 1 else path.name.replace(".", "_") for path in paths]
     twice, times = Counter(names).most_common(1)[0]
     if times > 1:
-        raise GfssError(f"{times} of the pictures are called '{twice}'; segment their folders one by one")
+        raise GfssError(f"{times} images are called '{twice}'; segment their folders one by one")
     return names
 
 
@@ -153,7 +153,7 @@ def labelled_images(
         if image.shape[:2] != mask.shape:
             raise GfssError(
                 f"the mask of {i} is {mask.shape[1]} x {mask.shape[0]} but the image is "
-                f"{image.shape[1]} x {image.shape[0]}; they must have one size"
+                f"{image.shape[1]} x {image.shape[0]}; they must have the same size"
             )
     masked = _binary(values, ids, name, void)
     return [Labelled(i, image, mask) for i, image, mask in zip(ids, read, masked, strict=True)]
@@ -170,7 +170,9 @@ def _from_source(
 ) -> list[Labelled]:
     files = [Path(p) for p in pictures if isinstance(p, str | Path)]
     if len(files) != len(pictures):
-        raise GfssError(f"labels in {source} go with image files; give paths instead of arrays, or one mask per image")
+        raise GfssError(
+            f"the labels in {source} belong to image files; give paths instead of arrays, or one mask per image"
+        )
     labels = _read_source(files, source, name, void)
     if {"train", "val"} <= set(labels.splits):
         labels = labels.part("train")

@@ -1,4 +1,4 @@
-"""``gfss data``: prepare public data sets, check any data, look at it."""
+"""``gfss data``: prepare public data sets, check and view any data set."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gfss.data.validation import check as check_data
 
 SHOWN = 5  # sentences per kind of problem
 
-app = typer.Typer(help="Prepare public data sets, check any data, look at it.", no_args_is_help=True)
+app = typer.Typer(help="Prepare public data sets, check and view any data set.", no_args_is_help=True)
 prepare = typer.Typer(
-    help="Turn the public releases of PASCAL and COCO into data folders. Can be interrupted and run again.",
+    help="Turn the public releases of PASCAL and COCO into data folders. An interrupted run continues.",
     no_args_is_help=True,
 )
 app.add_typer(prepare, name="prepare")
@@ -30,7 +30,7 @@ Data = Annotated[
     str, typer.Argument(help="scenes, pascal, coco, or a path: folder, .zip or COCO .json.", metavar="DATA")
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of pascal or coco; else GFSS_PASCAL or GFSS_COCO.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="The data folder to make.")]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Data folder to write.")]
 
 
 @prepare.command("pascal")
@@ -40,12 +40,14 @@ def pascal(
     sbd: Annotated[
         Path | None, typer.Option(help="The SBD release (benchmark_RELEASE); not needed with SegmentationClassAug.")
     ] = None,
-    train_list: Annotated[Path | None, typer.Option(help="File with the ids of train, one per line.")] = None,
+    train_list: Annotated[
+        Path | None, typer.Option(help="File with the ids of the train images, one per line.")
+    ] = None,
 ) -> None:
     """PASCAL-5i: VOC 2012 images with the masks of VOC and SBD.
 
     The usual train list of 5,953 images needs train_noval.txt of the SBD
-    authors in the SBD folder; without it the larger list of 10,582 is made.
+    authors in the SBD folder; without it the larger list of 10,582 is used.
     """
     _report_prepared(out, "pascal", prepare_pascal(voc, sbd, out, train_list))
 
@@ -55,9 +57,7 @@ def coco(
     annotations: Annotated[Path, typer.Option(help="Folder with instances_train2014.json and instances_val2014.json.")],
     images: Annotated[Path, typer.Option(help="Folder with train2014/ and val2014/.")],
     out: Out,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes that draw masks; all cores by default.")
-    ] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: all cores).")] = None,
 ) -> None:
     """COCO-20i: COCO 2014 with its instances drawn into index masks (needs the extra gfss\\[coco])."""
     _report_prepared(out, "coco", prepare_coco(annotations, images, out, processes))
@@ -73,13 +73,13 @@ def check(
     masks: Annotated[Path | None, typer.Option(help="The labels, where they are not found by themselves.")] = None,
     void: Annotated[int | None, typer.Option(help="Mask value that is neither class nor background.")] = None,
 ) -> None:
-    """Explain in words what a data set holds and what must be fixed (then the exit code is 1)."""
+    """Describe a data set and list its problems (exit code 1 if there are any)."""
     console = Console(soft_wrap=True)
     findings = check_data(data, root, images=images or (), masks=masks, void=void)
     for finding in findings:
         _print(console, finding)
     problems = sum(len(texts) for finding in findings for texts in finding.problems.values())
-    console.print(f"{problems} problem(s) must be fixed." if problems else "Nothing must be fixed.")
+    console.print(f"{problems} problem(s) found." if problems else "No problems found.")
     raise typer.Exit(1 if problems else 0)
 
 
@@ -88,9 +88,9 @@ def sheet(
     data: Data = "scenes",
     root: Root = None,
     split: Annotated[str, typer.Option(help="train or val.")] = "val",
-    images: Annotated[int, typer.Option(min=1, help="How many images.")] = 24,
-    seed: Annotated[int, typer.Option(help="Which images.")] = 0,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The PNG file to write.")] = Path("sheet.png"),
+    images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 24,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of images.")] = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="PNG file to write.")] = Path("sheet.png"),
 ) -> None:
     """Write a contact sheet: images, their masks in colour, the names of the classes."""
     contact_sheet(open_dataset(data, root, split), out, images, seed=seed)
@@ -111,9 +111,9 @@ def _print(console: Console, finding: Finding) -> None:
         console.print(_table(finding))
         console.print(f"Of all pixels {finding.background:.1%} are background and {finding.void:.1%} void.")
     for remark in finding.remarks:
-        console.print(f"Worth knowing: {remark}.", markup=False)
+        console.print(f"Note: {remark}.", markup=False)
     for kind, texts in finding.problems.items():
-        console.print(f"Must be fixed, {len(texts)} {kind}:", style="red")
+        console.print(f"Problem: {kind} ({len(texts)})", style="red")
         for text in texts[:SHOWN]:
             console.print(f"  {text}", markup=False)
         if len(texts) > SHOWN:

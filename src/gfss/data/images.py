@@ -107,11 +107,11 @@ def open_picture(path: Path) -> Image.Image:
     except FileNotFoundError:
         raise GfssError(f"{path} does not exist") from None
     except IsADirectoryError:
-        raise GfssError(f"{path} is a folder, not a picture") from None
+        raise GfssError(f"{path} is a folder, not an image") from None
     except PermissionError:
-        raise GfssError(f"{path} may not be read; check its permissions") from None
+        raise GfssError(f"{path} cannot be read; check its permissions") from None
     except UNREADABLE as error:
-        raise GfssError(f"{path} is not a readable picture ({error})") from None
+        raise GfssError(f"{path} is not a readable image ({error})") from None
     width, height = file.size
     if height * width > MAX_PIXELS:
         file.close()

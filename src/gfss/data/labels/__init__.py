@@ -238,8 +238,8 @@ def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Pa
             for name, picture in (pictures_in(path) if path.is_dir() else {path.stem: path}).items():
                 if found.setdefault(name, picture).resolve() != picture.resolve():
                     raise GfssError(
-                        f"{found[name]} and {picture} have one name, so nobody can say which of them a label called "
-                        f"'{name}' belongs to; take the folders one by one, or rename one of the images"
+                        f"{found[name]} and {picture} have the same name, so the label '{name}' is ambiguous; "
+                        "use the folders one by one, or rename one of the images"
                     )
         return found
     places = [folder / name for folder in folders for name in (*IMAGE_FOLDERS, ".")]

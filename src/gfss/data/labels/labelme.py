@@ -81,8 +81,8 @@ def _draw(content: dict[str, Any], path: Path, image: Path, classes: tuple[str, 
     drawn_on = (content.get("imageHeight") or height, content.get("imageWidth") or width)
     if drawn_on != (height, width):
         raise GfssError(
-            f"{path} was drawn on a picture of {drawn_on[1]} x {drawn_on[0]} but {image.name} is {width} x {height}; "
-            "they must have one size"
+            f"{path} was drawn on an image of {drawn_on[1]} x {drawn_on[0]} but {image.name} is {width} x {height}; "
+            "they must have the same size"
         )
     canvas = Image.new("L", (width, height), BACKGROUND)
     shapes = [(shape, _outline(shape, path, width, height)) for shape in _areas(content)]
@@ -113,7 +113,7 @@ def _outline(shape: dict[str, Any], path: Path, width: int, height: int) -> list
     try:
         corners = np.asarray(shape["points"], dtype=np.float64).reshape(-1, 2)
     except (TypeError, ValueError, OverflowError):
-        raise GfssError(f"{path} has a '{shape['label']}' with points that are no numbers; draw it again") from None
+        raise GfssError(f"{path} has a '{shape['label']}' with points that are not numbers; draw it again") from None
     outside = ~((corners >= -SLACK) & (corners <= (width + SLACK, height + SLACK))).all(axis=1)
     if outside.any():
         x, y = corners[outside][0]
@@ -150,7 +150,7 @@ def _painted(shape: dict[str, Any], path: Path, size: tuple[int, int]) -> Image.
     try:
         with Image.open(io.BytesIO(base64.b64decode(shape["mask"])), formats=("PNG",)) as file:
             if file.width > size[0] or file.height > size[1]:
-                raise GfssError(f"{path} has a '{shape['label']}' mask that is larger than the picture; paint it again")
+                raise GfssError(f"{path} has a '{shape['label']}' mask that is larger than the image; paint it again")
             return file.convert("1")
     except (*UNREADABLE, KeyError, TypeError, binascii.Error):
         raise GfssError(f"{path} has a '{shape['label']}' mask that cannot be read; paint it again") from None

@@ -161,7 +161,9 @@ def read_class_folders(
             if name in group
         ]
         if len({mask.shape for _, mask, _ in grey}) > 1:
-            raise GfssError(f"the masks called {files[i].name} under {folder} differ in size; they must have one size")
+            raise GfssError(
+                f"the masks called {files[i].name} under {folder} differ in size; they must have the same size"
+            )
         result = on_top([(class_id, mask == value) for class_id, mask, (value, _) in grey])
         for _, mask, (_, void) in grey:
             result[(result == BACKGROUND) & (mask == void)] = VOID
