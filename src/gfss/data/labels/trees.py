@@ -129,8 +129,8 @@ def given_tree(masks: Path, images: Sequence[Path]) -> Tree:
             name = _name(file, path if path.is_dir() else path.parent)
             if found.setdefault(name, file).resolve() != file.resolve():
                 raise GfssError(
-                    f"{found[name]} and {file} have one name, so nobody can say which of them a label called "
-                    f"'{name}' belongs to; take the folders one by one, or rename one of the images"
+                    f"{found[name]} and {file} have the same name, so the label '{name}' is "
+                    "ambiguous; use the folders one by one, or rename one of the images"
                 )
     labels: dict[str, Path] = {}
     for file in image_files(masks):
@@ -214,7 +214,7 @@ def _decide_by_content(groups: Iterable[list[Path]], roles: dict[Path, str], sou
             first, second = (path.parent for path in open_ones)
             if first == second:
                 raise GfssError(
-                    f"{open_ones[0]} and {open_ones[1].name} have one name, and either could be the mask; call it "
+                    f"{open_ones[0]} and {open_ones[1].name} have the same name, and either could be the mask; call it "
                     f"{open_ones[0].stem}_mask.png, or put images and masks into folders of their own"
                 )
             raise GfssError(
