@@ -46,16 +46,15 @@ def quickly(work: Callable[[], object], sentence: str) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 
 
-@pytest.mark.parametrize("points", [100_000, 300_000])
-def test_a_coco_polygon_that_goes_to_and_fro(tmp_path: Path, points: int) -> None:
-    outline = [value for point in to_and_fro(points) for value in point]
+def test_a_coco_polygon_that_goes_to_and_fro(tmp_path: Path) -> None:
+    outline = [value for point in to_and_fro(100_000) for value in point]
     path = coco(tmp_path, annotation={"segmentation": [outline]})
     quickly(lambda: read_labels(path).mask(0), "outlines of .* pixels in length")
 
 
 def test_a_labelme_polygon_of_many_points(tmp_path: Path) -> None:
     photo(tmp_path / "a.jpg")
-    labelme(tmp_path / "a.json", [("cat", "polygon", to_and_fro(300_000))])
+    labelme(tmp_path / "a.json", [("cat", "polygon", to_and_fro(100_000))])
     quickly(lambda: read_labels(tmp_path).mask(0), "outlines of .* pixels in length")
 
 
@@ -120,14 +119,15 @@ def test_pipes_are_not_waited_for(tmp_path: Path, name: str) -> None:
         read_labels(source, class_name="box").mask(0)
 
 
-def test_a_zip_that_unpacks_to_far_more_than_labels(tmp_path: Path) -> None:
+def test_a_zip_that_unpacks_to_far_more_than_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gfss.data.labels.UNZIPPED_ANYWAY", 5_000_000)
     with (
         zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive,
         archive.open("masks/a.png", "w") as file,
     ):
-        for _ in range(60):
-            file.write(bytes(10_000_000))
-    quickly(lambda: read_labels(tmp_path / "bomb.zip"), "unpacks to 0.6 GB, more than labels would")
+        for _ in range(2):
+            file.write(bytes(5_000_000))
+    quickly(lambda: read_labels(tmp_path / "bomb.zip"), "unpacks to 10 MB, more than labels would")
 
 
 def test_unpacked_files_that_nobody_uses_go_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,7 @@ class Segmenter:
         *,
         add: bool = False,
         label: str | None = None,
+        void: int | None = None,
     ) -> None:
         """Teach a class from one or more labelled images.
 
@@ -97,11 +98,13 @@ class Segmenter:
             images: pictures (paths, arrays, PIL), or folders if ``masks`` is one label source.
             masks: one per image, or a label source: folder, ``labelme``, COCO ``.json``, CVAT ``.zip``.
             add: the class was taught before and these images come on top.
-            label: what the label source calls the class, if not ``name``.
+            label: what the label source calls the class, if not ``name``; a value of index masks as text.
+            void: mask value that is neither the class nor anything else, if not 255.
         """
         self._check_name(name, add)
         lesson = self.lesson + 1
-        examples = [make_example(self.network, one, lesson) for one in labelled_images(images, masks, label or name)]
+        found = labelled_images(images, masks, label or name, void=void)
+        examples = [make_example(self.network, one, lesson) for one in found]
         before = next((one.examples for one in self.taught if one.name == name), ())
         seen = {example.sha256 for example in before}
         for example in examples:

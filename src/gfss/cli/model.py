@@ -32,9 +32,12 @@ def teach(
     model: Model,
     name: Annotated[list[str], typer.Option(help="Name of the new class; repeat it to teach several.")],
     images: Annotated[list[Path], typer.Option(help="Image or folder of images; may be repeated.")],
-    masks: Annotated[str, typer.Option(help="Masks of the images: DIR, labelme, coco.json, cvat.zip or a mask.")],
+    masks: Annotated[str, typer.Option(help="Labels: DIR, labelme, coco.json, data.yaml, cvat.zip or a mask.")],
     out: Out = None,
-    label: Annotated[str | None, typer.Option(help="Name of the class in the label file, if it is not --name.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Name or mask value of the class in the labels, if it is not --name.")
+    ] = None,
+    void: Annotated[int | None, typer.Option(help="Mask value that is void, if it is not 255.")] = None,
     add: Annotated[bool, typer.Option("--add", help="Add these images to a class that was taught before.")] = False,
     validation: Validation = None,
     guard: Guard = 2.0,
@@ -63,7 +66,7 @@ def teach(
         )
     segmenter = load(model, encoder_weights=encoder_weights)
     for number, one in enumerate(name, start=1):
-        segmenter.teach(one, images, masks, add=add, label=label)
+        segmenter.teach(one, images, masks, add=add, label=label, void=void)
         report = segmenter.report(validation)
         _show(report, guard, page.with_stem(f"{page.stem}-{number}") if page and len(name) > 1 else page)
         losses = report.losses(guard)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 1200  # characters of a sentence
+
 
 class GfssError(Exception):
     """Something the user can fix: what came, what was expected, what to do, in one sentence.
 
-    The command line prints the message alone and ends with exit code 2.
+    The command line prints the message alone and ends with exit code 2. A message may quote what a file holds, however
+    long that is; the middle of a long one is left out.
     """
+
+    def __init__(self, message: object = "") -> None:
+        text = " ".join(str(message).split())
+        super().__init__(text if len(text) <= LONGEST else f"{text[: LONGEST * 2 // 3]} ... {text[-LONGEST // 3 :]}")
 
 
 def unknown(kind: str, name: object, valid: Iterable[object]) -> GfssError:

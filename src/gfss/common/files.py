@@ -55,6 +55,14 @@ def refuse_special(path: Path) -> None:
         raise GfssError(f"{path} is a pipe or a device, not a file; save its content to a file first")
 
 
+def is_file(path: Path) -> bool:
+    """Whether a path, which may come out of a file and be anything, is that of a file."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long a name, a zero in it
+        return False
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder with its parents; say in one sentence why that fails."""
     try:

@@ -83,9 +83,11 @@ def read_class_names(root: Path) -> tuple[str, ...]:
 def unique_names(names: Iterable[str], source: Path) -> tuple[str, ...]:
     """Class names as a tuple; refuses doubles and more than an 8-bit mask can hold."""
     result = tuple(names)
-    strange = next((name for name in result if not name.isprintable() or not name.strip()), None)
+    strange = next((name for name in result if not name.isprintable() or not 0 < len(name.strip()) <= 200), None)
     if strange is not None:
-        raise GfssError(f"{source} has a class called {strange!r:.80}; class names are printable text")
+        raise GfssError(
+            f"{source} has a class called {strange!r:.80}; class names are printable text of at most 200 characters"
+        )
     if not result:
         raise GfssError(f"{source} names no class; at least one is needed")
     if len(set(result)) != len(result):

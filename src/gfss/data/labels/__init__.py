@@ -271,7 +271,7 @@ def _unzipped(path: Path) -> Path:
             need, free = sum(entry.file_size for entry in archive.infolist()), shutil.disk_usage(folder.parent).free
             if need > max(UNZIPPED_ANYWAY, UNZIPPED_TIMES * stat.st_size):
                 raise GfssError(
-                    f"{path} of {stat.st_size / 1e6:.1f} MB unpacks to {need / 1e9:.1f} GB, more than labels would; "
+                    f"{path} of {stat.st_size / 1e6:.1f} MB unpacks to {need / 1e6:,.0f} MB, more than labels would; "
                     "if it is what it should be, unpack it yourself and give the folder"
                 )
             if need > free:

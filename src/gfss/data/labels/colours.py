@@ -59,7 +59,7 @@ def read_labelmap(path: Path, lines: Sequence[str] | None = None) -> LabelMap:
             continue
         name, colour = _parse(line, path)
         if colour in colours:
-            raise GfssError(f"{path} gives '{name}' a colour that another line has; every class needs its own")
+            raise GfssError(f"{path} gives '{name:.60}' a colour that another line has; every class needs its own")
         if name.lower() in BACKGROUND_NAMES:
             values.append(BACKGROUND)
         elif name.lower() in VOID_NAMES:
@@ -77,9 +77,9 @@ def _parse(line: str, path: Path) -> tuple[str, int]:
         name, colour = line.split(":")[:2]
         red, green, blue = (int(part) for part in colour.split(","))
     except ValueError:
-        raise GfssError(f"{path} has the line '{line}'; expected 'name:r,g,b::'") from None
+        raise GfssError(f"{path} has the line '{line:.60}'; expected 'name:r,g,b::'") from None
     if not all(0 <= part <= 255 for part in (red, green, blue)):
-        raise GfssError(f"{path} gives '{name}' the colour {colour}; each part is 0 to 255")
+        raise GfssError(f"{path} gives '{name:.60}' the colour {colour:.60}; each part is 0 to 255")
     return name, red << 16 | green << 8 | blue
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gfss.common.errors import GfssError
-from gfss.common.files import read_json
+from gfss.common.files import is_file, read_json
 from gfss.data.catalog import VOID
 from gfss.data.datasets.folder import unique_names
 from gfss.data.images import MAX_PIXELS, image_size
@@ -157,7 +157,7 @@ class Finder:
         if self.only:
             return None
         places = (folder.joinpath(*parts) for folder in self.folders)
-        found = next((place for place in places if place.is_file()), None)
+        found = next((place for place in places if is_file(place)), None)
         if found is None:
             same = [path for path in self._everywhere.get(parts[-1], ()) if path.parts[-len(parts) :] == parts]
             found = same[0] if len(same) == 1 else None

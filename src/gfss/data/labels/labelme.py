@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from gfss.common.errors import GfssError
-from gfss.common.files import read_json
+from gfss.common.files import is_file, read_json
 from gfss.common.progress import note
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
 from gfss.data.datasets.folder import read_lines, unique_names
@@ -36,7 +36,7 @@ def read_labelme(files: Sequence[Path], images: dict[str, Path], root: Path, onl
     """
     contents = {path: _read(path) for path in files}
     named = {path.stem: _beside(path, content) for path, content in contents.items()}
-    beside = {} if only else {name: path for name, path in named.items() if path.is_file()}
+    beside = {} if only else {name: path for name, path in named.items() if is_file(path)}
     paths, found = match({path.stem: path for path in files}, beside | images, root, only)
     labels = {str(shape["label"]) for content in contents.values() for shape in _areas(content)}
     listing = root / "classes.txt"

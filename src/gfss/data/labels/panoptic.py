@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gfss.common.errors import GfssError
+from gfss.common.files import is_file
 from gfss.data.catalog import VOID
 from gfss.data.datasets.folder import unique_names
 from gfss.data.images import read_colours
@@ -65,7 +66,7 @@ def _colours(path: Path, name: str) -> Path:
     """The PNG with the segments: in a folder of the JSON file's name, or beside it."""
     plain = Path(name).name
     places = [path.with_suffix("") / plain, path.parent.parent / path.stem / plain, path.parent / plain]
-    return next((place for place in places if place.is_file()), places[0])
+    return next((place for place in places if is_file(place)), places[0])
 
 
 def _draw(file: Path, ids: dict[int, int]) -> np.ndarray:
