@@ -39,7 +39,7 @@ from gfss.evaluation.protocols import draw_tasks, examine
 from gfss.evaluation.records import peak_memory_mb
 from gfss.experiments.experiment import Experiment
 from gfss.features.bank import build_bank
-from gfss.features.sampler import CHUNK, EpisodeSource, FeatureStore
+from gfss.features.sampler import CHUNK, EpisodeSampler, FeatureStore
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
@@ -48,7 +48,7 @@ from gfss.models.ops.upsample import class_map
 TURN = 16  # tasks of one way before those of the other
 
 
-def plain_way(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
+def plain_way(method: Method, source: EpisodeSampler, drawn: Task) -> Tensor:
     """Examine one task image by image; its label maps."""
     maps: list[Tensor] = []
     table = source.fold.label_table(drawn.novel)
@@ -63,7 +63,7 @@ def plain_way(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
     return torch.cat(maps)
 
 
-def our_maps(method: Method, source: EpisodeSource, drawn: Task) -> Tensor:
+def our_maps(method: Method, source: EpisodeSampler, drawn: Task) -> Tensor:
     """Label maps of a task on kept features, for the comparison."""
     size = source.store.size
     with torch.no_grad():
@@ -80,10 +80,10 @@ def seconds_once(experiment: Experiment, fitter: NovelFitter, images: int | None
         start = time.perf_counter()
         bank = build_bank(experiment.model.encoder, some, experiment.size, experiment.levels, root=Path(folder))
         built = time.perf_counter()
-        store = FeatureStore(experiment.model, bank, keep=True)
+        store = FeatureStore(experiment.model, bank, cache=True)
         parts = [range(first, min(first + CHUNK, images)) for first in range(0, images, CHUNK)]
         for _ in side_by_side(
-            lambda part: fitter.begun(store.features(part)), parts
+            lambda part: fitter.initial_response(store.features(part)), parts
         ):  # in threads, as tasks ask for it
             pass
         return {"bank": (built - start) / images, "head": (time.perf_counter() - built) / images}
@@ -104,7 +104,7 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int | None)
     kept, bank = experiment.val_source, experiment.bank("val")
     about = (bank.folder, bank.size, bank.channels, bank.count)
     none = NoBank(*about, experiment.model.encoder.eval(), kept.dataset, torch.contiguous_format)
-    anew = EpisodeSource(FeatureStore(experiment.model, none), kept.dataset, kept.fold)
+    anew = EpisodeSampler(FeatureStore(experiment.model, none), kept.dataset, kept.fold)
     once = seconds_once(experiment, fitter, images)
     drawn = draw_tasks(kept, "paired", 1, sample, seed=0)
     equal: list[float] = []
@@ -113,7 +113,7 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int | None)
         turn = drawn[begin : begin + TURN]
         for task in turn:
             shown = [i for group in task.supports for i in group] + list(task.queries)
-            fitter.begun(kept.store.features(shown))  # counted in "once"
+            fitter.initial_response(kept.store.features(shown))  # counted in "once"
         marks = [time.perf_counter()]
         examine([method], kept, [*turn, *turn])
         marks.append(time.perf_counter())

@@ -2,10 +2,10 @@
 
     python benchmarks/episode.py --json episode.json
 
-``played`` is the default way to train a calibrator: score and evidence maps of its episodes are kept, an iteration
+``cached`` is the default way to train a calibrator: score and similarity maps of its episodes are cached, an iteration
 draws query pairs and reads no features. ``fresh`` is the paper's way: every iteration fits its novel classifiers.
 "Anew" computes the encoder's features of the same images first, in its fastest form, as training without a bank would.
-``default`` is a played iteration with its share of playing all episodes once from the bank, against a fresh one
+``default`` is a cached iteration with its share of playing all episodes once from the bank, against a fresh one
 without a bank. The images are noise.
 """
 
@@ -33,7 +33,7 @@ from gfss.data.catalog import Fold
 from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, to_tensor
 from gfss.features.bank import Bank, build_bank
-from gfss.features.sampler import EpisodeSource, FeatureStore
+from gfss.features.sampler import EpisodeSampler, FeatureStore
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
 from gfss.models.base_model import BaseCard, BaseModel
@@ -73,16 +73,16 @@ class NoBank(Bank):
         }
 
 
-def make_source(bank: Bank, dataset: Dataset, encoder: Encoder, fold: Fold) -> EpisodeSource:
+def make_source(bank: Bank, dataset: Dataset, encoder: Encoder, fold: Fold) -> EpisodeSampler:
     """A base model with random weights over a bank."""
     torch.manual_seed(0)
     head = PyramidHead({name: encoder.channels[name] for name in READ}, len(fold.base) + 1, 64, 256, separable=True)
     names = [tuple(dataset.classes[c - 1] for c in ids) for ids in (fold.base, fold.novel)]
     card = BaseCard("", encoder.stride, encoder.weights_hash(), False, bank.size, *names, "noise", 0)
-    return EpisodeSource(FeatureStore(BaseModel(encoder, head, card).eval(), bank), dataset, fold)
+    return EpisodeSampler(FeatureStore(BaseModel(encoder, head, card).eval(), bank), dataset, fold)
 
 
-def iteration_ms(source: EpisodeSource, side: int, options: EpisodicOptions, rounds: int) -> tuple[float, float]:
+def iteration_ms(source: EpisodeSampler, side: int, options: EpisodicOptions, rounds: int) -> tuple[float, float]:
     """Median time of one iteration of training PCN's calibrator, wall clock and processor."""
     torch.manual_seed(0)
     method = build_method("pcn-support", Context(source.store.model, (side, side)))
@@ -99,7 +99,7 @@ def iteration_ms(source: EpisodeSource, side: int, options: EpisodicOptions, rou
 def measure(encoder_name: str, size: int, images: int, episodes: int, rounds: int) -> dict[str, Any]:
     """Times of both ways, with and without a bank."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["GFSS_CACHE"] = folder  # played episodes and class index
+        os.environ["GFSS_CACHE"] = folder  # cached episodes and class index
         dataset = noise_dataset(Path(folder), images, size, CLASSES)
         fold = Fold(tuple(range(1, CLASSES)), (CLASSES,))
         encoder = build_encoder(encoder_name)
@@ -107,7 +107,7 @@ def measure(encoder_name: str, size: int, images: int, episodes: int, rounds: in
         none = NoBank(bank.folder, size, bank.channels, bank.count, fused(encoder), dataset)
         options = EpisodicOptions(iterations=1, batch=episodes, episodes=episodes, pairs=2, several=0)
         rows: dict[str, Any] = {}
-        for way, chosen in (("played", options), ("fresh", replace(options, episodes=None))):
+        for way, chosen in (("cached", options), ("fresh", replace(options, episodes=None))):
             kept, anew = (
                 iteration_ms(make_source(store, dataset, encoder, fold), bank.map_size, chosen, rounds)
                 for store in (bank, none)
@@ -119,9 +119,9 @@ def measure(encoder_name: str, size: int, images: int, episodes: int, rounds: in
                 "cpu_ratio": anew[1] / kept[1],
             }
         usual = EpisodicOptions()
-        played = (usual.episodes or 0) + SEVERAL_WAYS * usual.several  # one with several classes costs like so many
-        share = played / usual.iterations / episodes  # of a fresh iteration per iteration
-        whole = rows["played"]["bank_ms"] + share * rows["fresh"]["bank_ms"]
+        cached = (usual.episodes or 0) + SEVERAL_WAYS * usual.several  # one with several classes costs like so many
+        share = cached / usual.iterations / episodes  # of a fresh iteration per iteration
+        whole = rows["cached"]["bank_ms"] + share * rows["fresh"]["bank_ms"]
         anew = rows["fresh"]["anew_ms"]
         rows["default"] = {"bank_ms": whole, "anew_ms": anew, "ratio": anew / whole, "cpu_ratio": anew / whole}
         return rows

@@ -33,7 +33,7 @@ def test_bank_reading(tmp_path: Path) -> None:
 
 def test_episode(tmp_path: Path) -> None:
     rows = run("episode", tmp_path)["rows"]
-    assert set(rows) == {"played", "fresh", "default"}
+    assert set(rows) == {"cached", "fresh", "default"}
     for row in rows.values():
         assert row["ratio"] == row["anew_ms"] / row["bank_ms"] > 0
 
@@ -50,7 +50,7 @@ def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours = 100 * each["ours"] + 24 * (once["bank"] + once["head"])  # 24 val images
     assert figures["ratio"] == pytest.approx(100 * each["plain"] / ours)
     # the same models serve one more comparison
-    row = importlib.import_module("diam_descent").measure(plan.experiment(0), "paired", shots=1, tasks=2, each=3)
+    row = importlib.import_module("diam_low_rank").measure(plan.experiment(0), "paired", shots=1, tasks=2, each=3)
     assert row["images"] == 6
     assert row["equal_pixels"] > 0.99
     assert set(row["harmonic"]) == {"full", "leading"}

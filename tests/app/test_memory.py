@@ -32,7 +32,7 @@ QUERIES = [make.labelled(5)[0], make.labelled(6, 200, 90)[0]]
 
 @pytest.fixture(params=READING)
 def model(request: pytest.FixtureRequest) -> Segmenter:
-    """An untaught model whose calibrator is far from its start, so that all evidence counts."""
+    """An untaught model whose calibrator is far from its start, so that all similarity counts."""
     return Segmenter(make.network(options=READING[request.param], noise=0.2))
 
 

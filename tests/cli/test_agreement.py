@@ -25,7 +25,7 @@ from gfss.data.transforms import square_label
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.protocols import examine
 from gfss.features.bank import build_bank
-from gfss.features.sampler import EpisodeSource, FeatureStore
+from gfss.features.sampler import EpisodeSampler, FeatureStore
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
 
@@ -48,7 +48,7 @@ def agree_with_the_harness(data: Dataset, fold: Fold, network: Network, folder: 
     task = joint_task(data, fold, 0, 0, shots=1)
     assert network.calibrator is not None
     bank = build_bank(network.base.encoder, data, network.size, ("layer3", "layer4"), folder / "bank")
-    source = EpisodeSource(FeatureStore(network.base, bank, keep=True), data, fold)
+    source = EpisodeSampler(FeatureStore(network.base, bank, cache=True), data, fold)
     method = Calibrated(NormalisedScoreFusion(NovelFitter(make.NOVEL)), network.calibrator, "pcn-support", trained=True)
     expected = examine([method], source, [task])["pcn-support"].metrics
 

@@ -11,7 +11,7 @@ from gfss.evaluation import partial_results as module
 from gfss.evaluation.partial_results import Kept, kept_results
 from gfss.evaluation.protocols import draw_tasks, examine
 from gfss.evaluation.results import Result
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
 from gfss.methods import build_method
 from gfss.methods.base import Method
@@ -36,7 +36,7 @@ class Pulled(NormalisedScoreFusion):
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
+def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSampler:
     return make_source(tmp_path_factory.mktemp("source"), keep=True)
 
 
@@ -55,7 +55,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
     return Kept(tmp_path / "kept.json")
 
 
-def fusion(source: EpisodeSource) -> NormalisedScoreFusion:
+def fusion(source: EpisodeSampler) -> NormalisedScoreFusion:
     method = build_method("nsf", make_context(source))
     assert isinstance(method, NormalisedScoreFusion)
     return method
@@ -65,11 +65,11 @@ def figures(result: Result) -> list[object]:
     return [metric.summary().model_dump() for metric in result.metrics.values()]
 
 
-def run(method: Method, source: EpisodeSource, kept: Kept | None, tasks: int = TASKS) -> Result:
+def run(method: Method, source: EpisodeSampler, kept: Kept | None, tasks: int = TASKS) -> Result:
     return examine([method], source, draw_tasks(source, "paired", 1, tasks, seed=0), kept=kept)["nsf"]
 
 
-def test_an_interrupted_evaluation_goes_on_where_it_stopped(source: EpisodeSource, kept: Kept) -> None:
+def test_an_interrupted_evaluation_goes_on_where_it_stopped(source: EpisodeSampler, kept: Kept) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(Pulled(fusion(source), at=4), source, kept)
     second = Pulled(fusion(source), at=0)
@@ -81,7 +81,7 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(source: EpisodeSourc
 
 @pytest.mark.parametrize(("tasks", "left"), [(4, 1), (3, 0), (2, 2)])  # two tasks are fewer than the three known
 def test_fewer_tasks_can_be_asked_for_after_an_interruption(
-    source: EpisodeSource, kept: Kept, tasks: int, left: int
+    source: EpisodeSampler, kept: Kept, tasks: int, left: int
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(Pulled(fusion(source), at=4), source, kept)
@@ -94,14 +94,14 @@ def test_fewer_tasks_can_be_asked_for_after_an_interruption(
 @pytest.mark.parametrize(
     "content", ["", "{}", TORN, '{"tasks": 2, "results": {"nsf": 1}}', '{"tasks": 2, "results": {}}']
 )
-def test_a_torn_file_counts_as_none(source: EpisodeSource, kept: Kept, content: str) -> None:
+def test_a_torn_file_counts_as_none(source: EpisodeSampler, kept: Kept, content: str) -> None:
     kept.path.write_text(content)
     method = Pulled(fusion(source), at=0)
     assert figures(run(method, source, kept)) == figures(run(fusion(source), source, None))
     assert method.learned == TASKS
 
 
-def test_a_complete_evaluation_is_kept_until_its_records_are_written(source: EpisodeSource, kept: Kept) -> None:
+def test_a_complete_evaluation_is_kept_until_its_records_are_written(source: EpisodeSampler, kept: Kept) -> None:
     first = run(fusion(source), source, kept)
     again = Pulled(fusion(source), at=0)
     assert figures(run(again, source, kept)) == figures(first)
@@ -113,7 +113,7 @@ def test_a_complete_evaluation_is_kept_until_its_records_are_written(source: Epi
 
 
 def test_a_look_at_fewer_tasks_does_not_lose_those_of_an_interrupted_evaluation(
-    source: EpisodeSource, kept: Kept
+    source: EpisodeSampler, kept: Kept
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(Pulled(fusion(source), at=4), source, kept)
@@ -125,7 +125,7 @@ def test_a_look_at_fewer_tasks_does_not_lose_those_of_an_interrupted_evaluation(
     assert second.learned == TASKS - 3
 
 
-def test_two_evaluations_at_once_do_not_lose_the_longer_one(source: EpisodeSource, kept: Kept) -> None:
+def test_two_evaluations_at_once_do_not_lose_the_longer_one(source: EpisodeSampler, kept: Kept) -> None:
     """Both began when nothing was known."""
     look = Kept(kept.path)
     shorter = {"nsf": run(fusion(source), source, look, tasks=2)}
@@ -138,7 +138,7 @@ def test_two_evaluations_at_once_do_not_lose_the_longer_one(source: EpisodeSourc
 
 
 def test_unfinished_results_are_written_once_a_minute(
-    source: EpisodeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: EpisodeSampler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEEP_SECONDS", 60)
     kept = Kept(tmp_path / "kept.json")

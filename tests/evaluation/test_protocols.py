@@ -14,7 +14,7 @@ from gfss.data.episodes import Task
 from gfss.evaluation import protocols
 from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
 from gfss.evaluation.results import Result
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
 from gfss.methods import build_method
 from gfss.methods.base import Method
@@ -25,7 +25,7 @@ TASKS = 4
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
+def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSampler:
     return make_source(tmp_path_factory.mktemp("source"), keep=True)
 
 
@@ -33,7 +33,7 @@ def figures(result: Result) -> dict[str, dict[str, object]]:
     return {name: metric.summary().model_dump() for name, metric in result.metrics.items()}
 
 
-def run(source: EpisodeSource, names: list[str], tasks: list[Task]) -> dict[str, Result]:
+def run(source: EpisodeSampler, names: list[str], tasks: list[Task]) -> dict[str, Result]:
     context = make_context(source)
     return examine([build_method(name, context) for name in names], source, tasks)
 
@@ -42,7 +42,7 @@ def run(source: EpisodeSource, names: list[str], tasks: list[Task]) -> dict[str,
 @pytest.mark.parametrize("shots", [1, 3])
 @pytest.mark.parametrize(("name", "expected"), [("oracle", 100.0), ("background", 0.0)])
 def test_trivial_methods_score_exactly(
-    source: EpisodeSource, protocol: ProtocolName, shots: int, name: str, expected: float
+    source: EpisodeSampler, protocol: ProtocolName, shots: int, name: str, expected: float
 ) -> None:
     tasks = draw_tasks(source, protocol, shots, TASKS, seed=0)
     found = figures(run(source, [name], tasks)[name])
@@ -52,14 +52,14 @@ def test_trivial_methods_score_exactly(
         assert set(values["classes"].values()) == {expected}  # type: ignore[attr-defined]
 
 
-def test_the_oracle_knows_the_truth_of_every_chunk(source: EpisodeSource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_knows_the_truth_of_every_chunk(source: EpisodeSampler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocols, "CHUNK", 5)
     tasks = draw_tasks(source, "joint", 1, 1, seed=0)
     assert figures(run(source, ["oracle"], tasks)["oracle"])["accumulated"]["background"] == 100.0
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_figures_do_not_depend_on_the_order_of_tasks(source: EpisodeSource, protocol: ProtocolName) -> None:
+def test_figures_do_not_depend_on_the_order_of_tasks(source: EpisodeSampler, protocol: ProtocolName) -> None:
     tasks = draw_tasks(source, protocol, 1, TASKS, seed=0)
     shuffled = random.Random(0).sample(tasks, len(tasks))
     assert shuffled != tasks
@@ -67,7 +67,7 @@ def test_figures_do_not_depend_on_the_order_of_tasks(source: EpisodeSource, prot
     assert figures(forward["nsf"]) == figures(other["nsf"])
 
 
-def test_a_method_scores_the_same_alone_and_among_others(source: EpisodeSource) -> None:
+def test_a_method_scores_the_same_alone_and_among_others(source: EpisodeSampler) -> None:
     tasks = draw_tasks(source, "paired", 1, 2, seed=1)
     together = run(source, ["score", "nsf", "background", "npf"], tasks)
     for name in ("score", "nsf", "npf"):
@@ -84,7 +84,7 @@ def threads(number: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_results_do_not_depend_on_the_number_of_threads(source: EpisodeSource, protocol: ProtocolName) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(source: EpisodeSampler, protocol: ProtocolName) -> None:
     tasks = draw_tasks(source, protocol, 1, 5, seed=0)
     found: list[object] = []
     for number in (1, 2, 3):
@@ -106,7 +106,7 @@ class Broken(Method):
         return query.base
 
 
-def test_an_error_in_a_worker_ends_the_examination(source: EpisodeSource) -> None:
+def test_an_error_in_a_worker_ends_the_examination(source: EpisodeSampler) -> None:
     tasks = draw_tasks(source, "paired", 1, 8, seed=0)
     with threads(2), pytest.raises(GfssError, match="cannot learn"):
         examine([Broken()], source, tasks)
@@ -132,7 +132,7 @@ class Witness(Method):
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_all_methods_see_the_same_tasks(source: EpisodeSource, protocol: ProtocolName) -> None:
+def test_all_methods_see_the_same_tasks(source: EpisodeSampler, protocol: ProtocolName) -> None:
     first, second = Witness("first"), Witness("second")
     tasks = draw_tasks(source, protocol, 2, 3, seed=0)
     with threads(1):
@@ -144,7 +144,7 @@ def test_all_methods_see_the_same_tasks(source: EpisodeSource, protocol: Protoco
     assert [len(support.owners) for support in supports] == [2 * len(drawn.novel) for drawn in tasks]
 
 
-def test_supports_may_come_from_another_split(source: EpisodeSource, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_supports_may_come_from_another_split(source: EpisodeSampler, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = make_source(tmp_path_factory.mktemp("other"), count=24, seed=1)
     tasks = draw_tasks(source, "joint", 1, 2, seed=0, supports=other)
     assert all(len(drawn.queries) == len(source.dataset) for drawn in tasks)
@@ -157,19 +157,19 @@ def test_supports_may_come_from_another_split(source: EpisodeSource, tmp_path_fa
     assert figures(results["witness"])["accumulated"]["base"] == 0
 
 
-def test_time_is_counted_for_every_part(source: EpisodeSource) -> None:
+def test_time_is_counted_for_every_part(source: EpisodeSampler) -> None:
     tasks = draw_tasks(source, "paired", 1, 1, seed=0)
     seconds = run(source, ["nsf"], tasks)["nsf"].seconds
     assert set(seconds) == {"learn", "segment", "count"}
     assert min(seconds.values()) > 0
 
 
-def test_unknown_protocol(source: EpisodeSource) -> None:
+def test_unknown_protocol(source: EpisodeSampler) -> None:
     with pytest.raises(GfssError, match="unknown protocol 'pared'; did you mean 'paired'"):
         draw_tasks(source, "pared", 1, 1, 0)  # type: ignore[arg-type]
 
 
-def test_methods_need_different_names(source: EpisodeSource) -> None:
+def test_methods_need_different_names(source: EpisodeSampler) -> None:
     with pytest.raises(GfssError, match="two methods have the same name"):
         examine([Witness("same"), Witness("same")], source, [])
 
@@ -188,6 +188,6 @@ class NoNumbers(Method):
         return scores
 
 
-def test_scores_that_are_no_numbers_are_refused(source: EpisodeSource) -> None:
+def test_scores_that_are_no_numbers_are_refused(source: EpisodeSampler) -> None:
     with pytest.raises(GfssError, match="method 'no-numbers' produced NaN scores"):
         examine([NoNumbers()], source, draw_tasks(source, "paired", 1, 1, seed=0))

@@ -18,7 +18,7 @@ from gfss.experiments import stages
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.stages import train_base_stage, train_held_out_stage
 from gfss.features.bank import Bank
-from gfss.features.sampler import BLOCK, HeldOutSources
+from gfss.features.sampler import BLOCK, HeldOutSamplers
 from gfss.training.base import BaseOptions
 
 BASE = BaseOptions(levels=LEVELS, pyramid=4, width=8, epochs=4, batch=8, rate=5e-3, label_stride=2)
@@ -72,7 +72,7 @@ def experiment(request: pytest.FixtureRequest, data: Path, tmp_path_factory: pyt
 
 
 @pytest.fixture(scope="module")
-def finished(experiment: Experiment) -> tuple[HeldOutSources, Watched]:
+def finished(experiment: Experiment) -> tuple[HeldOutSamplers, Watched]:
     with pytest.MonkeyPatch.context() as patch:
         watched = Watched(patch)
         return train_held_out_stage(experiment, GROUPS), watched
@@ -90,7 +90,7 @@ def test_parts_of_images_are_disjoint_and_complete(data: Path) -> None:
 
 
 def test_a_model_never_looks_at_the_images_of_its_part(
-    experiment: Experiment, finished: tuple[HeldOutSources, Watched]
+    experiment: Experiment, finished: tuple[HeldOutSamplers, Watched]
 ) -> None:
     _, watched = finished
     assert len(watched.looked) == GROUPS
@@ -100,7 +100,7 @@ def test_a_model_never_looks_at_the_images_of_its_part(
 
 
 def test_episodes_show_what_the_model_never_saw(
-    experiment: Experiment, finished: tuple[HeldOutSources, Watched]
+    experiment: Experiment, finished: tuple[HeldOutSamplers, Watched]
 ) -> None:
     sources, watched = finished
     assert sorted(c for source in sources.sources for c in source.fakes or ()) == sorted(FOLD.base)
@@ -117,7 +117,7 @@ def test_episodes_show_what_the_model_never_saw(
 
 
 def test_models_are_trained_like_the_base_model(
-    experiment: Experiment, finished: tuple[HeldOutSources, Watched]
+    experiment: Experiment, finished: tuple[HeldOutSamplers, Watched]
 ) -> None:
     """In two thirds of the epochs; a trained encoder is trained anew and read through a bank of its own."""
     own = experiment.model
@@ -129,7 +129,7 @@ def test_models_are_trained_like_the_base_model(
 
 
 def test_finished_models_are_not_trained_again(
-    experiment: Experiment, finished: tuple[HeldOutSources, Watched], monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, finished: tuple[HeldOutSamplers, Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stages, "train_base", lambda *_, **__: pytest.fail("trained again"))
     again = train_held_out_stage(experiment, GROUPS)

@@ -11,7 +11,7 @@ import yaml
 
 from gfss.common.errors import GfssError
 from gfss.experiments.recipe_files import find_recipe, make_recipe, read_recipe, recipe_names, with_change
-from gfss.methods.diam_options import PUBLISHED, DiamOptions
+from gfss.methods.diam_options import CHOSEN, PUBLISHED
 from gfss.models.calibrators.options import AS_PRINTED, PAPER, PRESETS
 from gfss.reporting.paper_tables import TABLES
 from gfss.training import base, episodic_options
@@ -104,7 +104,7 @@ def test_options_of_a_known_name_start_from_its_own() -> None:
     recipe = make_recipe({**SMALL, "methods": ["pcn-as-printed"], "calibrators": {"pcn-as-printed": {"dimension": 8}}})
     assert recipe.calibrator("pcn-as-printed") == replace(AS_PRINTED, dimension=8)
     diam = {"methods": ["diam"], "diams": {"diam": {"iterations": 50}}}
-    assert make_recipe({**SMALL, **diam}).diam("diam") == DiamOptions(iterations=50)
+    assert make_recipe({**SMALL, **diam}).diam("diam") == replace(CHOSEN, iterations=50)
     assert make_recipe({**SMALL, **diam, "published": True}).diam("diam") == replace(PUBLISHED, iterations=50)
 
 

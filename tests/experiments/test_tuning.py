@@ -20,7 +20,7 @@ from gfss.experiments.recipe_files import make_recipe
 from gfss.experiments.recipes import Recipe
 from gfss.experiments.runner import run_plan
 from gfss.experiments.tuning import Tuning, parts_of
-from gfss.features.sampler import HeldOutSources
+from gfss.features.sampler import HeldOutSamplers
 
 PART, GROUPS, TASKS = 2, 3, 3
 EPISODIC = {"preset": "frozen", "iterations": 30, "rate": 0.02, "batch": 2, "episodes": 4, "pairs": 2, "several": 2}
@@ -83,10 +83,10 @@ def test_episodes_show_no_image_of_the_part_left_out_and_none_of_its_classes_as_
     recipe = make_recipe(content(data, episodic=EPISODIC | {"iterations": 1}))
     experiment = opened(recipe, runs)
     part = set(np.array_split(np.array(experiment.classes.base), GROUPS)[PART - 1].tolist())
-    seen: list[HeldOutSources] = []
+    seen: list[HeldOutSamplers] = []
     train = gfss.experiments.tuning.train_calibrator
 
-    def spy(method: Any, source: HeldOutSources, *rest: Any, **options: Any) -> list[float]:
+    def spy(method: Any, source: HeldOutSamplers, *rest: Any, **options: Any) -> list[float]:
         seen.append(source)
         return train(method, source, *rest, **options)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.common.errors import GfssError
-from gfss.features.cache import KeptFeatures, keep
+from gfss.features.cache import CachedFeatures, cached_images
 from gfss.features.support import Support
 from gfss.methods.score_fusion import NovelFitter
 from gfss.models.novel.classifier import NovelOptions
@@ -27,9 +27,9 @@ def make_features(images: int = 4) -> Features:
 
 def test_kept_features_are_those_of_the_batch_in_any_order() -> None:
     features = make_features()
-    images = keep(features)
+    images = cached_images(features)
     order = [2, 0, 0, 3]
-    found, expected = KeptFeatures([images[i] for i in order]), features[order]
+    found, expected = CachedFeatures([images[i] for i in order]), features[order]
     assert len(found) == 4
     assert found.size == (7, 7)
     for name in ("layer2", "layer3", "layer4", "bottleneck", "pooled"):
@@ -44,7 +44,7 @@ def test_kept_features_are_those_of_the_batch_in_any_order() -> None:
 @pytest.mark.parametrize("first", [(), ("layer3", "layer4", "bottleneck"), ("bottleneck",)])
 def test_vectors_of_length_one(names: list[str], first: tuple[str, ...]) -> None:
     features = make_features()
-    found = KeptFeatures(keep(features))
+    found = CachedFeatures(cached_images(features))
     if first:
         found.unit(*first)
     expected = torch.cat([F.normalize(features.named([name]), dim=1) for name in names], dim=1)
@@ -54,7 +54,7 @@ def test_vectors_of_length_one(names: list[str], first: tuple[str, ...]) -> None
 
 
 def test_unknown_maps_are_refused() -> None:
-    found = KeptFeatures(keep(make_features()))
+    found = CachedFeatures(cached_images(make_features()))
     with pytest.raises(GfssError, match="unknown feature 'layer5'"):
         found.named(["layer5"])
     with pytest.raises(GfssError, match="unknown feature 'layer5'"):
@@ -68,14 +68,14 @@ def test_what_methods_make_of_an_image_is_made_once() -> None:
         made.append(image)
         return image.base.mean(dim=1, keepdim=True)
 
-    assert features.kept("mean", compute) is None
-    images = keep(features)
-    whole = KeptFeatures(images).kept("mean", compute)
+    assert features.cached("mean", compute) is None
+    images = cached_images(features)
+    whole = CachedFeatures(images).cached("mean", compute)
     torch.testing.assert_close(whole, features.base.mean(dim=1, keepdim=True), rtol=1e-3, atol=1e-3)
-    again = KeptFeatures([images[2], images[0]]).kept("mean", compute)
+    again = CachedFeatures([images[2], images[0]]).cached("mean", compute)
     assert torch.equal(again, whole[[2, 0]])
     assert len(made) == 4
-    assert torch.equal(KeptFeatures(images).kept("another", lambda image: image.base), features.base)
+    assert torch.equal(CachedFeatures(images).cached("another", lambda image: image.base), features.base)
 
 
 def test_novel_scores_of_kept_features_are_those_of_plain_ones() -> None:
@@ -86,6 +86,6 @@ def test_novel_scores_of_kept_features_are_those_of_plain_ones() -> None:
     fitter = NovelFitter(NovelOptions(hidden=16, steps=20))
     fitter.fit(support)
     plain = fitter.logits(features[2:])
-    kept = fitter.logits(KeptFeatures(keep(features[2:])))
+    kept = fitter.logits(CachedFeatures(cached_images(features[2:])))
     assert plain.std() > 0.2
     torch.testing.assert_close(kept, plain, rtol=0, atol=1e-3)  # half precision

@@ -15,15 +15,15 @@ from gfss.data.catalog import Fold
 from gfss.data.episodes import Task, joint_episode, task
 from gfss.features import sampler as source_module
 from gfss.features.bank import Bank
-from gfss.features.cache import keep
-from gfss.features.sampler import EpisodeSource, FeatureStore, HeldOutSources
+from gfss.features.cache import cached_images
+from gfss.features.sampler import EpisodeSampler, FeatureStore, HeldOutSamplers
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.models.pspnet import Features, PyramidHead
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
+def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSampler:
     return make_source(tmp_path_factory.mktemp("source"))
 
 
@@ -31,7 +31,7 @@ def tensors(features: Features) -> list[Tensor]:
     return [*features.levels.values(), *features.pooled, features.bottleneck, features.base]
 
 
-def test_features_are_the_models_in_any_chunks(source: EpisodeSource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_the_models_in_any_chunks(source: EpisodeSampler, monkeypatch: pytest.MonkeyPatch) -> None:
     images = [9, 3, 3, 30, 1]
     monkeypatch.setattr(source_module, "CHUNK", 2)
     found = source.store.features(images)
@@ -41,8 +41,8 @@ def test_features_are_the_models_in_any_chunks(source: EpisodeSource, monkeypatc
         torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
 
 
-def test_kept_features_are_the_same_to_half_precision(source: EpisodeSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = FeatureStore(source.store.model, source.store.bank, keep=True)
+def test_kept_features_are_the_same_to_half_precision(source: EpisodeSampler, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = FeatureStore(source.store.model, source.store.bank, cache=True)
     images = [9, 3, 3, 30, 1]
     first = kept.features(images)
     for left, right in zip(tensors(first), tensors(source.store.features(images)), strict=True):
@@ -65,7 +65,7 @@ def test_kept_features_do_not_depend_on_what_was_asked_for_with_them() -> None:
             return {name: level[list(images)] for name, level in levels.items()}
 
     model = BaseModel(build_encoder("tiny"), head, BaseCard("", 4, "", False, 33, (), (), "", None))
-    stores = [FeatureStore(model, Given(Path(), 33, channels, 8), keep=True) for _ in range(2)]
+    stores = [FeatureStore(model, Given(Path(), 33, channels, 8), cache=True) for _ in range(2)]
     together = stores[0].features(range(8))
     for i in (5, 0):
         alone = stores[1].features([i])
@@ -73,7 +73,7 @@ def test_kept_features_do_not_depend_on_what_was_asked_for_with_them() -> None:
             assert torch.equal(left, right[i : i + 1])
 
 
-def test_a_task_keeps_all_base_classes(source: EpisodeSource) -> None:
+def test_a_task_keeps_all_base_classes(source: EpisodeSampler) -> None:
     drawn = task(source.dataset, FOLD, 0, 0, 2)
     episode = source.materialise(drawn, FOLD)
     support, query = episode.support, episode.query
@@ -87,7 +87,7 @@ def test_a_task_keeps_all_base_classes(source: EpisodeSource) -> None:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_the_fake_novel_class_leaves_scores_and_rows(source: EpisodeSource, number: int) -> None:
+def test_the_fake_novel_class_leaves_scores_and_rows(source: EpisodeSampler, number: int) -> None:
     drawn = source.draw(0, number, shots=2, queries=3)
     episode = source.episode(0, number, shots=2, queries=3, stride=4)
     position = FOLD.base.index(drawn.novel[0]) + 1
@@ -100,7 +100,7 @@ def test_the_fake_novel_class_leaves_scores_and_rows(source: EpisodeSource, numb
     assert episode.support.features.base.shape[1] == 6
 
 
-def test_labels_of_an_episode(source: EpisodeSource) -> None:
+def test_labels_of_an_episode(source: EpisodeSampler) -> None:
     """The fake class is the last label, remaining base classes move up, true novel classes are void."""
     drawn = Task((5,), ((4,),), (0, 1, 4))
     fold = source.episode_fold(drawn)
@@ -112,7 +112,7 @@ def test_labels_of_an_episode(source: EpisodeSource) -> None:
     assert torch.equal(labels.long(), expected)
 
 
-def test_an_episode_never_touches_the_base_classifier(source: EpisodeSource) -> None:
+def test_an_episode_never_touches_the_base_classifier(source: EpisodeSampler) -> None:
     weight = source.store.model.head.classifier.weight
     before = weight.clone()
     support = source.episode(0, 0).support
@@ -121,7 +121,7 @@ def test_an_episode_never_touches_the_base_classifier(source: EpisodeSource) -> 
     assert torch.equal(weight, before)
 
 
-def test_episodes_are_the_same_in_any_order(source: EpisodeSource) -> None:
+def test_episodes_are_the_same_in_any_order(source: EpisodeSampler) -> None:
     forward = [source.episode(1, i) for i in range(3)]
     backward = [source.episode(1, i) for i in reversed(range(3))][::-1]
     for left, right in zip(forward, backward, strict=True):
@@ -130,7 +130,7 @@ def test_episodes_are_the_same_in_any_order(source: EpisodeSource) -> None:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_several_fake_novel_classes_leave_scores_and_rows(source: EpisodeSource, number: int) -> None:
+def test_several_fake_novel_classes_leave_scores_and_rows(source: EpisodeSampler, number: int) -> None:
     drawn = source.draw_several(2, number, shots=2, ways=3, queries=5)
     assert drawn == joint_episode(source.dataset, FOLD.base, 2, number, 2, 3, 5)
     fold = source.episode_fold(drawn)
@@ -145,9 +145,9 @@ def test_several_fake_novel_classes_leave_scores_and_rows(source: EpisodeSource,
         assert torch.equal(labels == 4 + place, masks == class_id)
 
 
-def test_several_classes_keep_to_fakes_and_images_of_the_source(source: EpisodeSource) -> None:
+def test_several_classes_keep_to_fakes_and_images_of_the_source(source: EpisodeSampler) -> None:
     avoid = range(0, len(source.dataset), 2)
-    part = EpisodeSource(source.store, source.dataset, FOLD, fakes=(3, 6, 7), avoid=avoid)
+    part = EpisodeSampler(source.store, source.dataset, FOLD, fakes=(3, 6, 7), avoid=avoid)
     seen: set[tuple[int, ...]] = set()
     for i in range(20):
         drawn = part.draw_several(0, i, shots=1, ways=2, queries=4)
@@ -161,25 +161,25 @@ def test_several_classes_keep_to_fakes_and_images_of_the_source(source: EpisodeS
     [((3, 4, 5, 6, 7, 8), None, 5), ((3, 4, 5), (3, 4), 2), ((3, 4), (5, 6, 7, 8), 1), ((3, 4, 5, 6), (7,), 1)],
 )
 def test_an_episode_has_as_many_classes_as_the_source_says_and_no_more(
-    source: EpisodeSource, base: tuple[int, ...], fakes: tuple[int, ...] | None, most: int
+    source: EpisodeSampler, base: tuple[int, ...], fakes: tuple[int, ...] | None, most: int
 ) -> None:
     """Classes that play the novel ones may be base classes or not; a base class always remains."""
-    part = EpisodeSource(source.store, source.dataset, Fold(base, FOLD.novel), fakes=fakes)
+    part = EpisodeSampler(source.store, source.dataset, Fold(base, FOLD.novel), fakes=fakes)
     assert part.most_ways == most
     assert len(part.draw_several(0, 0, 1, most, 2).novel) == most
     with pytest.raises(GfssError, match="ask for fewer ways"):
         part.draw_several(0, 0, 1, most + 1, 2)
-    assert HeldOutSources((source, part)).most_ways == HeldOutSources((part, source)).most_ways == most
+    assert HeldOutSamplers((source, part)).most_ways == HeldOutSamplers((part, source)).most_ways == most
 
 
-def test_only_named_classes_play_the_novel_one(source: EpisodeSource) -> None:
-    held_out = EpisodeSource(source.store, source.dataset, FOLD, fakes=(3, 7))
+def test_only_named_classes_play_the_novel_one(source: EpisodeSampler) -> None:
+    held_out = EpisodeSampler(source.store, source.dataset, FOLD, fakes=(3, 7))
     assert {held_out.draw(0, i).novel[0] for i in range(20)} == {3, 7}
 
 
-def test_avoided_images_are_in_no_episode_but_in_tasks(source: EpisodeSource) -> None:
+def test_avoided_images_are_in_no_episode_but_in_tasks(source: EpisodeSampler) -> None:
     avoid = np.arange(0, len(source.dataset), 3)
-    part = EpisodeSource(source.store, source.dataset, FOLD, avoid=avoid)
+    part = EpisodeSampler(source.store, source.dataset, FOLD, avoid=avoid)
     for i in range(20):
         drawn = part.draw(0, i, shots=2, queries=2)
         assert not {*drawn.queries, *drawn.supports[0]} & set(avoid.tolist())
@@ -190,10 +190,10 @@ def test_avoided_images_are_in_no_episode_but_in_tasks(source: EpisodeSource) ->
 def test_kept_features_leave_memory_and_stay_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = make_source(tmp_path, keep=True)
     whole = source.store.features(range(10)).bottleneck
-    assert len(source.store._kept) == 10
-    (image,) = keep(source.store._head([0]))
+    assert len(source.store._cached) == 10
+    (image,) = cached_images(source.store._head([0]))
     monkeypatch.setattr(source_module, "free_memory", lambda: 8 * image.bytes)
-    few = FeatureStore(source.store.model, source.store.bank, keep=True)
+    few = FeatureStore(source.store.model, source.store.bank, cache=True)
     for _ in range(2):
         assert torch.equal(few.features(range(10)).bottleneck, whole)
-        assert len(few._kept) == 4  # half of the free memory
+        assert len(few._cached) == 4  # half of the free memory

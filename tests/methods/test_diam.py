@@ -13,14 +13,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.features.support import Episode
-from gfss.methods import diam, diam_descent
+from gfss.methods import diam
 from gfss.methods.diam import Diam
-from gfss.methods.diam_descent import adapt, leading_directions
-from gfss.methods.diam_options import PUBLISHED, DiamOptions
+from gfss.methods.diam_low_rank import LowRankForm, leading_directions
+from gfss.methods.diam_options import CHOSEN, PUBLISHED, DiamOptions
 from gfss.methods.prototypes import novel_prototypes
 
 SMALL = (5, 6)
 FEW = DiamOptions(iterations=13)  # enough to pass the second estimate of the class shares
+WHOLE = LowRankForm(support_rank=10_000, query_rank=10_000, dense=100)  # nothing is left out
 
 
 def test_published_weights() -> None:
@@ -31,10 +32,7 @@ def test_published_weights() -> None:
 
 
 @pytest.mark.parametrize(("shots", "novel", "distillation"), [(1, 1, 3.0), (1, 2, 100.0), (2, 2, 3.0)])
-def test_equals_the_slow_implementation(
-    shots: int, novel: int, distillation: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(diam_descent, "DENSE", FEW.iterations)
+def test_equals_the_slow_implementation(shots: int, novel: int, distillation: float) -> None:
     episode = make_episode(shots, novel, size=SMALL)
     other = {"distillation_several": 1e3} if novel == 1 else {"distillation_weight": 1e3}  # must not be read
     options = replace(FEW, **{"distillation_weight": distillation, "distillation_several": distillation, **other})
@@ -45,13 +43,24 @@ def test_equals_the_slow_implementation(
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize(("shots", "novel"), [(1, 1), (2, 2)])
+def test_the_low_rank_form_with_all_directions_is_the_descent(shots: int, novel: int) -> None:
+    episode = make_episode(shots, novel, queries=3)
+    plain, whole = Diam(FEW), Diam(replace(FEW, low_rank=True), form=WHOLE)
+    for method in (plain, whole):
+        method.learn(episode.support)
+    expected = plain.scores(episode.query.features)
+    found = whole.scores(episode.query.features)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * float(expected.abs().max()))
+
+
 def slow_scores(episode: Episode, image: int, options: DiamOptions) -> np.ndarray:
     """Scores (classes, h, w) of one query by loops over positions and derivatives by the chain rule."""
     support, novel = episode.support, episode.support.novel
     base = support.base + 1
     height, width = support.features.size
     background = options.background_one_shot if len(support.owners) == novel else options.background_more_shots
-    held = options.distillation_weight if novel == 1 else options.distillation_several
+    distillation = options.distillation_weight if novel == 1 else options.distillation_several
     places = [(y, x) for y in range(height) for x in range(width)]
     query = [episode.query.features.bottleneck[image, :, y, x].double().numpy() for y, x in places]
     snapshot = [_softmax(episode.query.features.base[image, :, y, x].double().numpy()) for y, x in places]
@@ -94,7 +103,7 @@ def slow_scores(episode: Episode, image: int, options: DiamOptions) -> np.ndarra
             for k in range(len(rows)):
                 inside = p[0] + p[base:].sum() if k == 0 or k >= base else p[k]
                 outside = q[k] if k < base else q[0]
-                slope[k] += held * (math.log(inside / outside) + 1)
+                slope[k] += distillation * (math.log(inside / outside) + 1)
             follow(x, p, slope / len(query), row_steps, bias_steps)
         rows, biases = rows - options.rate * row_steps, biases - options.rate * bias_steps
     scores = np.stack([rows @ x + biases for x in query], axis=1)
@@ -106,15 +115,16 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum()
 
 
-def test_derivatives_are_those_of_the_loss() -> None:
-    """The written-out step against automatic differentiation of the loss as it is defined."""
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_derivatives_are_those_of_the_loss(low_rank: bool) -> None:
+    """A step of either form against automatic differentiation of the loss as it is defined."""
     episode = make_episode(1, 2)
     query = episode.query.features
-    method = Diam(replace(FEW, iterations=1))
+    method = Diam(replace(FEW, iterations=1, low_rank=low_rank), form=WHOLE)
     method.learn(episode.support)
     table = method.start.repeat(len(query), 1, 1).requires_grad_()
     (slopes,) = torch.autograd.grad(defined_loss(table, episode, method).sum(), table)
-    adapted = adapt(query, method.start, method.supports, method.options, method.held)
+    adapted = method.adapt(query)
     steps = (method.start - adapted) / method.options.rate
     torch.testing.assert_close(steps, slopes, atol=1e-3, rtol=1e-4)  # differences of numbers near 1, divided by 1e-3
 
@@ -125,9 +135,9 @@ def defined_loss(table: Tensor, episode: Episode, method: Diam, prior: Tensor | 
     known = support.base + 1
     height, width = support.features.size
     labels = support.labels[:, ::STRIDE, ::STRIDE][:, :height, :width].flatten().long()
-    heard = labels != 255
-    samples = support.features.bottleneck.movedim(1, -1).flatten(0, 2)[heard]
-    labels = labels[heard]
+    labelled = labels != 255
+    samples = support.features.bottleneck.movedim(1, -1).flatten(0, 2)[labelled]
+    labels = labels[labelled]
     found = (table[..., :-1] @ samples.T + table[..., -1:]).softmax(dim=1)
     none = labels < known
     background = 0.01 if len(support.owners) == support.novel else 0.15
@@ -141,7 +151,7 @@ def defined_loss(table: Tensor, episode: Episode, method: Diam, prior: Tensor | 
     entropy = -(p * p.log()).sum(dim=1).mean(dim=1)
     told = torch.cat([p[:, :1] + p[:, known:].sum(dim=1, keepdim=True), p[:, 1:known]], dim=1)
     distillation = (told * (told.log() - query.base.flatten(2).log_softmax(dim=1))).sum(dim=1).mean(dim=1)
-    return 100 * entropy_of_support + divergence + entropy + method.held * distillation
+    return 100 * entropy_of_support + divergence + entropy + method.distillation * distillation
 
 
 def shares_of(table: Tensor, episode: Episode) -> Tensor:
@@ -150,33 +160,29 @@ def shares_of(table: Tensor, episode: Episode) -> Tensor:
     return logits.softmax(dim=1).mean(dim=2)
 
 
+def after(steps: int, method: Diam, episode: Episode) -> Tensor:
+    """Classifiers after some steps."""
+    method.options = replace(method.options, iterations=steps)
+    return method.adapt(episode.query.features)
+
+
 def test_losses_fall_on_average() -> None:
     losses = []
     for seed in range(4):
         episode = make_episode(1, 1, queries=4, seed=seed)
         method = Diam()
         method.learn(episode.support)
-        tables = {
-            steps: adapt(
-                episode.query.features,
-                method.start,
-                method.supports,
-                replace(method.options, iterations=steps),
-                method.held,
-            )
-            for steps in (10, 20, 30, 50, 75, 100)
-        }
+        tables = {steps: after(steps, method, episode) for steps in (10, 20, 30, 50, 75, 100)}
         prior = shares_of(tables[10], episode)  # from then on
         losses.append(torch.stack([defined_loss(table, episode, method, prior).mean() for table in tables.values()]))
     assert (torch.stack(losses).mean(dim=0).diff() < 0).all()
 
 
-def test_reading_supports_in_every_second_step_changes_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_supports_in_every_second_step_changes_little() -> None:
     episode = make_episode(2, 2, queries=4)
     results = []
     for dense in (10, 100):
-        monkeypatch.setattr(diam_descent, "DENSE", dense)
-        method = Diam()
+        method = Diam(CHOSEN, form=replace(WHOLE, dense=dense))
         method.learn(episode.support)
         results.append(method.scores(episode.query.features))
     start = Diam(replace(FEW, iterations=1, rate=1e-30))
@@ -185,7 +191,7 @@ def test_reading_supports_in_every_second_step_changes_little(monkeypatch: pytes
     assert 0 < (results[0] - results[1]).abs().max() < 1e-3 * way
 
 
-def test_few_directions_are_enough_where_features_have_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_directions_are_enough_where_features_have_few() -> None:
     """Features along five directions: ranks of six (with the ones for the biases) give what all directions give."""
     episode = make_episode(2, 2)
     channels = episode.query.features.bottleneck.shape[1]
@@ -196,9 +202,8 @@ def test_few_directions_are_enough_where_features_have_few(monkeypatch: pytest.M
         features.bottleneck.copy_(flat)
     results = []
     for rank in (6, 1000, 2):
-        monkeypatch.setattr(diam_descent, "SUPPORT_RANK", rank)
-        monkeypatch.setattr(diam_descent, "QUERY_RANK", rank)
-        method = Diam(FEW)
+        form = replace(WHOLE, support_rank=rank, query_rank=rank)
+        method = Diam(replace(FEW, low_rank=True), form=form)
         method.learn(episode.support)
         results.append(method.scores(episode.query.features))
     torch.testing.assert_close(results[0], results[1], atol=1e-4, rtol=1e-4)
@@ -218,13 +223,14 @@ def test_leading_directions() -> None:
     assert torch.equal(leading_directions(gram, 20), torch.eye(20).repeat(2, 1, 1))
 
 
-def test_large_scores_stay_finite() -> None:
+@pytest.mark.parametrize("options", [DiamOptions(), CHOSEN])
+def test_large_scores_stay_finite(options: DiamOptions) -> None:
     """Powers of scores far apart must neither overflow nor make every class impossible."""
     episode = make_episode(1, 1)
     for features in (episode.support.features, episode.query.features):
         features.bottleneck.mul_(30)
         features.base.mul_(30)
-    method = Diam()
+    method = Diam(options)
     method.learn(episode.support)
     assert method.scores(episode.query.features).isfinite().all()
 
@@ -241,14 +247,14 @@ def test_images_are_adapted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(results[2], results[0], atol=1e-4, rtol=1e-5)
 
 
-def test_blocks_of_supports_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_supports_change_nothing() -> None:
     episode = make_episode(2, 2)
     results = []
     for block in (7, 10_000):
-        monkeypatch.setattr(diam_descent, "BLOCK", block)
-        method = Diam(FEW)
+        method = Diam(replace(FEW, low_rank=True), form=replace(WHOLE, block=block))
         method.learn(episode.support)
-        results.append((len(method.supports.blocks), method.scores(episode.query.features)))
+        assert method.low_rank is not None
+        results.append((len(method.low_rank.blocks), method.scores(episode.query.features)))
     assert results[0][0] > results[1][0] == 3  # no novel class, the first, the second
     torch.testing.assert_close(results[0][1], results[1][1], atol=1e-4, rtol=1e-5)
 

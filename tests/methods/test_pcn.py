@@ -19,7 +19,7 @@ from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter, ScoreF
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.class_interaction import log_odds_scores
 from gfss.models.calibrators.options import PRESETS
-from gfss.models.calibrators.support_similarity import gather, remember
+from gfss.models.calibrators.support_similarity import build_support_memory, similarity_maps
 from gfss.models.novel.classifier import NovelOptions
 
 QUICK = NovelOptions(hidden=8, steps=15)
@@ -49,10 +49,10 @@ def test_a_zero_head_gives_exactly_nsf(novel: int) -> None:
 def test_an_exchange_with_zero_heads_gives_exactly_scaled_nsf(preset: str, novel: int) -> None:
     episode = make_episode(1, novel)
     method = calibrated_nsf(preset)
-    assert method.calibrator.exchange is not None
+    assert method.calibrator.class_interaction is not None
     assert method.calibrator.scale is not None
     nn.init.constant_(method.calibrator.scale, 1.7)
-    for part in (method.calibrator.attention, method.calibrator.exchange):
+    for part in (method.calibrator.attention, method.calibrator.class_interaction):
         for weight in part.head.parameters() if part is not None else ():
             nn.init.zeros_(weight)
     method.learn(episode.support)
@@ -86,10 +86,10 @@ def test_evidence_is_what_support_and_query_say(preset: str) -> None:
     names = method.calibrator.options.compared
     score = ScoreFusion(NovelFitter(QUICK))
     score.learn(support)
-    memory = remember(support.features, support.labels, support.novel_labels, names)
-    expected = gather(memory, query, score.scores(query).softmax(dim=1))
-    assert not torch.allclose(expected.shared, method.fused(query))
-    for left, right in zip(method.evidence(query, method.fused(query)), expected, strict=True):
+    memory = build_support_memory(support.features, support.labels, support.novel_labels, names)
+    expected = similarity_maps(memory, query, score.scores(query).softmax(dim=1))
+    assert not torch.allclose(expected.score_fusion, method.fused(query))
+    for left, right in zip(method.similarity(query, method.fused(query)), expected, strict=True):
         assert torch.equal(left, right)
     found = method.calibrator(method.fused(query), query, 2, expected)
     assert torch.equal(method.scores(query), found)
@@ -123,7 +123,7 @@ def test_scores_that_are_no_probabilities_are_softmaxed_before_calibration() -> 
     method.learn(episode.support)
     fused = inner.scores(query).softmax(dim=1)
     torch.testing.assert_close(method.fused(query), fused)
-    assert torch.equal(method.evidence(query, fused).shared, fused)
+    assert torch.equal(method.similarity(query, fused).score_fusion, fused)
 
 
 def test_an_episode_leaves_inner_method_and_base_rows_alone() -> None:

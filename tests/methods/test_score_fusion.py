@@ -14,7 +14,7 @@ from tests.methods.cases import make_episode
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.features.cache import KeptFeatures, keep
+from gfss.features.cache import CachedFeatures, cached_images
 from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
@@ -191,10 +191,10 @@ def test_a_fitter_forgets_the_logits_of_the_last_support() -> None:
 def test_fitters_of_other_seeds_and_options_share_kept_images() -> None:
     """What is kept of an image belongs to the weights at which fitting begins."""
     episode = make_episode()
-    kept = KeptFeatures(keep(episode.query.features))
+    kept = CachedFeatures(cached_images(episode.query.features))
     for fitter in (NovelFitter(QUICK, seed=0), NovelFitter(QUICK, seed=1), NovelFitter(replace(QUICK, hidden=4))):
         fitter.fit(episode.support)
-        alone = KeptFeatures(keep(episode.query.features))
+        alone = CachedFeatures(cached_images(episode.query.features))
         torch.testing.assert_close(fitter.logits(kept), replace(fitter, _query=None, _logits=None).logits(alone))
 
 
@@ -206,5 +206,5 @@ def test_a_last_class_too_thin_for_the_stride_is_heard() -> None:
     labels[-1, 1, 1] = last  # between every fourth pixel
     fitter = NovelFitter(replace(QUICK, label_stride=4))
     every = NovelFitter(replace(QUICK, label_stride=1))
-    thin = replace(support, labels=labels)
-    assert torch.equal(fitter.fit(thin).first, every.fit(thin).first)
+    small = replace(support, labels=labels)
+    assert torch.equal(fitter.fit(small).first, every.fit(small).first)

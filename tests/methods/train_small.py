@@ -13,7 +13,7 @@ import torch
 from tests.methods.cases import make_context, make_episode
 
 from gfss.common.distributed import start_workers
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Episode
 from gfss.methods import build_method
 from gfss.training.episodic import train_method
@@ -38,7 +38,7 @@ def train_small(name: str, folder: Path) -> None:
     method = build_method(name, context)
     options = EpisodicOptions(iterations=3, batch=4, episodes=None)
     workers = start_workers()
-    train_method(method, cast(EpisodeSource, SmallSource()), options, workers=workers)
+    train_method(method, cast(EpisodeSampler, SmallSource()), options, workers=workers)
     if workers.rank == 0:
         save_method(folder, method, context.model.card, {})
 

@@ -38,7 +38,7 @@ def train_small(network: nn.Module, folder: Path | None, pause: float = 0.0, res
     """Train on noise, saving at every second iteration."""
     loop.SAVE_EVERY = 2
 
-    def loss(step: loop.Step) -> tuple[Tensor, Tensor]:
+    def loss(step: loop.Iteration) -> tuple[Tensor, Tensor]:
         time.sleep(pause)
         images = torch.randn(6, 3, 5, 5, generator=torch.Generator().manual_seed(step.number))
         outputs = network(images)

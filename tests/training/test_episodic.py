@@ -14,15 +14,15 @@ from tests.training.tiny import make_calibrated, make_context, make_source
 from torch import Tensor
 
 from gfss.common.errors import GfssError
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Episode
 from gfss.methods import build_method
 from gfss.methods.pcn import Calibrated
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.class_interaction import log_odds_scores
-from gfss.training import episode_cache as played_module
+from gfss.training import episode_cache as cache_module
 from gfss.training import episodic, loop
-from gfss.training.episode_cache import PlayedEpisodes, drawn_pairs
+from gfss.training.episode_cache import CachedEpisodes, drawn_pairs
 from gfss.training.episodic import train_calibrator, train_method
 from gfss.training.episodic_options import EpisodicOptions
 
@@ -30,14 +30,14 @@ OPTIONS = EpisodicOptions(iterations=4, batch=3, episodes=5, pairs=2, rate=1e-2,
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSource:
+def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSampler:
     return make_source(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(played_module, "CHUNK", 2)  # episodes per file
+    monkeypatch.setattr(cache_module, "CHUNK", 2)  # episodes per file
 
 
 def weights(trained: Calibrated) -> dict[str, Tensor]:
@@ -49,8 +49,8 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("name", ["pcn-support", "pcn-support-attention"])
-@pytest.mark.parametrize("episodes", [5, None], ids=["played", "fresh"])
-def test_training_changes_the_calibrator_alone(source: EpisodeSource, episodes: int | None, name: str) -> None:
+@pytest.mark.parametrize("episodes", [5, None], ids=["cached", "fresh"])
+def test_training_changes_the_calibrator_alone(source: EpisodeSampler, episodes: int | None, name: str) -> None:
     calibrated = make_calibrated(source, name)
     before = {name: value.clone() for name, value in source.store.model.state_dict().items()}
     start = weights(calibrated)
@@ -62,12 +62,12 @@ def test_training_changes_the_calibrator_alone(source: EpisodeSource, episodes: 
     assert all(torch.equal(value, before[name]) for name, value in source.store.model.state_dict().items())
 
 
-def test_the_loss_goes_down(source: EpisodeSource) -> None:
+def test_the_loss_goes_down(source: EpisodeSampler) -> None:
     losses = train_calibrator(make_calibrated(source), source, replace(OPTIONS, iterations=30, batch=5), key="key")
     assert np.mean(losses[-5:]) < 0.8 * losses[0]
 
 
-def test_pixels_of_the_fake_novel_class_count_more(source: EpisodeSource) -> None:
+def test_pixels_of_the_fake_novel_class_count_more(source: EpisodeSampler) -> None:
     """Before the first step: all else, and so many times the loss of the novel ones."""
     losses = []
     for weight in (0.0, 1.0, 3.0):
@@ -77,7 +77,7 @@ def test_pixels_of_the_fake_novel_class_count_more(source: EpisodeSource) -> Non
     assert losses[2] - losses[0] == pytest.approx(3 * (losses[1] - losses[0]), rel=1e-4)
 
 
-def test_the_missed_overlap_counts_as_much_as_it_is_told_to(source: EpisodeSource) -> None:
+def test_the_missed_overlap_counts_as_much_as_it_is_told_to(source: EpisodeSampler) -> None:
     """Before the first step: the cross entropy, and so many times a part between 0 and 1."""
     losses = []
     for overlap in (0.0, 1.0, 3.0):
@@ -88,7 +88,7 @@ def test_the_missed_overlap_counts_as_much_as_it_is_told_to(source: EpisodeSourc
 
 
 @pytest.mark.parametrize(("name", "rule"), [("pcn-support", True), ("pcn-support-attention", True), ("pixel", False)])
-def test_training_starts_at_nsf_or_with_log_odds_added(source: EpisodeSource, name: str, rule: bool) -> None:
+def test_training_starts_at_nsf_or_with_log_odds_added(source: EpisodeSampler, name: str, rule: bool) -> None:
     calibrated = make_calibrated(source, name)
     train_calibrator(calibrated, source, replace(OPTIONS, iterations=0), key="key")
     episode = source.episode(9, 0, queries=2)
@@ -96,13 +96,13 @@ def test_training_starts_at_nsf_or_with_log_odds_added(source: EpisodeSource, na
     with torch.no_grad():
         scores = calibrated.scores(episode.query.features)
     nsf = calibrated.fused(episode.query.features)
-    shared = calibrated.evidence(episode.query.features, nsf).shared
+    shared = calibrated.similarity(episode.query.features, nsf).score_fusion
     expected = nsf + log_odds_scores(shared, 1) if rule else nsf
     assert torch.equal(scores.argmax(dim=1), expected.argmax(dim=1))
 
 
 @pytest.mark.parametrize("name", ["pcn-support", "pcn-support-attention"])
-def test_two_runs_are_equal_whatever_came_before(source: EpisodeSource, name: str) -> None:
+def test_two_runs_are_equal_whatever_came_before(source: EpisodeSampler, name: str) -> None:
     first, second = make_calibrated(source, name), make_calibrated(source, name)
     losses = train_calibrator(first, source, OPTIONS, key="key")
     second.learn(source.episode(3, 3).support)
@@ -113,33 +113,33 @@ def test_two_runs_are_equal_whatever_came_before(source: EpisodeSource, name: st
 
 @pytest.mark.parametrize("name", ["pcn-support", "pcn-support-attention"])
 def test_a_resumed_run_equals_an_uninterrupted_one(
-    source: EpisodeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    source: EpisodeSampler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(loop, "SAVE_EVERY", 2)
     whole, stopped, resumed = (make_calibrated(source, name) for _ in range(3))
     train_calibrator(whole, source, OPTIONS, key="key")
-    played_loss = episodic.played_loss
+    cached_loss = episodic.cached_loss
 
     def stopping(*arguments):
         if arguments[-1].number == 3:
             raise KeyboardInterrupt
-        return played_loss(*arguments)
+        return cached_loss(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(episodic, "played_loss", stopping)
+        patched.setattr(episodic, "cached_loss", stopping)
         with pytest.raises(KeyboardInterrupt):
             train_calibrator(stopped, source, OPTIONS, key="key", folder=tmp_path)
     assert len(train_calibrator(resumed, source, OPTIONS, key="key", folder=tmp_path, resume=True)) == 2
     assert same(weights(whole), weights(resumed))
 
 
-def test_methods_without_parameters_have_nothing_to_train(source: EpisodeSource) -> None:
+def test_methods_without_parameters_have_nothing_to_train(source: EpisodeSampler) -> None:
     nsf = build_method("nsf", make_context(source))
     with pytest.raises(GfssError, match="method 'nsf' has nothing to train"):
         train_method(nsf, source, OPTIONS)
 
 
-def test_an_untrained_calibrator_is_refused(source: EpisodeSource) -> None:
+def test_an_untrained_calibrator_is_refused(source: EpisodeSampler) -> None:
     calibrated = make_calibrated(source)
     episode = source.episode(0, 0)
     calibrated.learn(episode.support)
@@ -147,7 +147,7 @@ def test_an_untrained_calibrator_is_refused(source: EpisodeSource) -> None:
         calibrated.scores(episode.query.features)
 
 
-def test_several_shots_are_mixed_with_the_kept_episodes_of_one(source: EpisodeSource, tmp_path: Path) -> None:
+def test_several_shots_are_mixed_with_the_kept_episodes_of_one(source: EpisodeSampler, tmp_path: Path) -> None:
     train_calibrator(make_calibrated(source), source, OPTIONS, key="key")
     (one,) = (tmp_path / "cache" / "episodes").iterdir()
     written = {path: path.stat().st_mtime_ns for path in one.iterdir()}
@@ -189,16 +189,16 @@ def test_episodes_have_no_more_ways_than_the_source_can_give() -> None:
 
 @pytest.mark.parametrize("name", ["pcn-support", "pcn-support-attention"])
 def test_every_third_iteration_has_several_classes(
-    source: EpisodeSource, monkeypatch: pytest.MonkeyPatch, name: str
+    source: EpisodeSampler, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     seen: list[tuple[int, int, int]] = []
-    losses = played_module._group_loss
+    losses = cache_module._group_loss
 
-    def spy(calibrator: Calibrator, played: PlayedEpisodes, chosen: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-        seen.append((played.options.shots, played.options.ways, played.count))
-        return losses(calibrator, played, chosen)
+    def spy(calibrator: Calibrator, episodes: CachedEpisodes, chosen: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        seen.append((episodes.options.shots, episodes.options.ways, episodes.count))
+        return losses(calibrator, episodes, chosen)
 
-    monkeypatch.setattr(played_module, "_group_loss", spy)
+    monkeypatch.setattr(cache_module, "_group_loss", spy)
     mixed, alone = make_calibrated(source, name), make_calibrated(source, name)
     options = replace(OPTIONS, shots=2, several=2, iterations=6)
     found = train_calibrator(mixed, source, options, key="key")
@@ -208,7 +208,7 @@ def test_every_third_iteration_has_several_classes(
     assert not same(weights(mixed), weights(alone))
 
 
-def test_longer_runs_reuse_the_episodes_of_shorter_ones(source: EpisodeSource, tmp_path: Path) -> None:
+def test_longer_runs_reuse_the_episodes_of_shorter_ones(source: EpisodeSampler, tmp_path: Path) -> None:
     train_calibrator(make_calibrated(source), source, replace(OPTIONS, episodes=3), key="key")
     (folder,) = (tmp_path / "cache" / "episodes").iterdir()
     first = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
@@ -221,7 +221,7 @@ def test_longer_runs_reuse_the_episodes_of_shorter_ones(source: EpisodeSource, t
 
 
 def test_fresh_episodes_are_not_continued_with_another_calibrator(
-    source: EpisodeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: EpisodeSampler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "SAVE_EVERY", 2)
     options = replace(OPTIONS, episodes=None)
@@ -245,13 +245,13 @@ def test_fresh_episodes_are_not_continued_with_another_calibrator(
 
 
 @pytest.mark.parametrize("name", ["acastle", "capl", "denet", "pfenet"])
-def test_a_trained_method_can_be_copied_for_several_threads(source: EpisodeSource, name: str) -> None:
+def test_a_trained_method_can_be_copied_for_several_threads(source: EpisodeSampler, name: str) -> None:
     method = build_method(name, make_context(source))
     train_method(method, source, replace(OPTIONS, iterations=1, batch=1))
     assert deepcopy(method).trained
 
 
-def test_the_loss_of_fresh_episodes_is_taken_at_every_so_many_pixels(source: EpisodeSource) -> None:
+def test_the_loss_of_fresh_episodes_is_taken_at_every_so_many_pixels(source: EpisodeSampler) -> None:
     sides: list[int] = []
     method = build_method("acastle", make_context(source))
     loss = method.loss

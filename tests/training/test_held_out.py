@@ -14,16 +14,16 @@ from tests.training.tiny import FOLD, LEVELS, SIZE, make_calibrated, make_datase
 from gfss.data.catalog import Fold
 from gfss.features import sampler as source_module
 from gfss.features.bank import Bank, build_bank
-from gfss.features.sampler import BLOCK, EpisodeSource, FeatureStore, HeldOutSources
+from gfss.features.sampler import BLOCK, EpisodeSampler, FeatureStore, HeldOutSamplers
 from gfss.methods.losses import calibration_loss
 from gfss.models.base_model import BaseModel
-from gfss.training import episode_cache as played_module
-from gfss.training.episode_cache import PlayedEpisodes
+from gfss.training import episode_cache as cache_module
+from gfss.training.episode_cache import CachedEpisodes
 from gfss.training.episodic import train_calibrator
 from gfss.training.episodic_options import EpisodicOptions
 
 
-def make_sources(folder: Path) -> HeldOutSources:
+def make_sources(folder: Path) -> HeldOutSamplers:
     """Two groups of base classes and of images (even and odd ones), each held out once."""
     dataset = make_dataset(folder)
     model = make_model(dataset)
@@ -31,9 +31,9 @@ def make_sources(folder: Path) -> HeldOutSources:
     groups = (FOLD.base[:3], FOLD.base[3:])
     folds = [Fold(tuple(c for c in FOLD.base if c not in group), group) for group in groups]
     others = (range(1, len(dataset), 2), range(0, len(dataset), 2))
-    return HeldOutSources(
+    return HeldOutSamplers(
         tuple(
-            EpisodeSource(FeatureStore(model, bank), dataset, fold, fakes=fold.novel, avoid=avoid)
+            EpisodeSampler(FeatureStore(model, bank), dataset, fold, fakes=fold.novel, avoid=avoid)
             for fold, avoid in zip(folds, others, strict=True)
         )
     )
@@ -104,21 +104,21 @@ def test_kept_episodes_and_their_loss_are_those_of_their_own_base_model(
     other = make_model(second.dataset, seed=1)
     other = replace_head(first.store.model, other)
     second = replace(second, store=FeatureStore(other, first.store.bank))
-    held_out = HeldOutSources((first, second))
+    held_out = HeldOutSamplers((first, second))
     method = make_calibrated(first)
     options = EpisodicOptions(episodes=4, pairs=2, several=0, label_stride=4)
-    played = PlayedEpisodes(method, held_out, options, "key")
-    played.play()
+    episodes = CachedEpisodes(method, held_out, options, "key")
+    episodes.fill()
     assert not torch.equal(first.store.rows(), second.store.rows())
     drawn = replace(second.draw(options.seed, 3, 1, 1, 2), queries=second.draw(options.seed, 3, 1, 1, 2).queries[2:])
     fresh = second.materialise(drawn, second.episode_fold(drawn), stride=4)
     method.learn(fresh.support)
     fused = method.fused(fresh.query.features)
-    scores, _ = played.maps(3, 1)
+    scores, _ = episodes.maps(3, 1)
     torch.testing.assert_close(scores, fused, rtol=1e-3, atol=1e-3)
-    calibrated = method.calibrator(fused, None, 1, method.evidence(fresh.query.features, fused))
+    calibrated = method.calibrator(fused, None, 1, method.similarity(fresh.query.features, fused))
     expected, pixels = calibration_loss(calibrated, fresh.query.labels, 1, options.novel_weight, options.overlap)
-    found, counted = played_module._group_loss(method.calibrator, played, [(3, 1)])
+    found, counted = cache_module._group_loss(method.calibrator, episodes, [(3, 1)])
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=0)
     assert int(counted) == int(pixels)
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from gfss.common.errors import GfssError
 from gfss.training import loop
 from gfss.training.checkpoints import load_checkpoint, save_checkpoint
-from gfss.training.loop import Schedule, Step, finish, train
+from gfss.training.loop import Iteration, Schedule, remove_training_state, train
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +36,10 @@ def network() -> nn.Sequential:
         return nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.ReLU(), nn.Linear(4, 1))
 
 
-def squares(module: nn.Module, stop_at: int | None = None) -> Callable[[Step], tuple[Tensor, Tensor]]:
+def squares(module: nn.Module, stop_at: int | None = None) -> Callable[[Iteration], tuple[Tensor, Tensor]]:
     """A loss on samples of the iteration's number; may be interrupted."""
 
-    def loss(step: Step) -> tuple[Tensor, Tensor]:
+    def loss(step: Iteration) -> tuple[Tensor, Tensor]:
         if step.number == stop_at:
             raise KeyboardInterrupt
         samples = torch.randn(5, 3, generator=torch.Generator().manual_seed(step.number))
@@ -149,7 +149,7 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, bad: float) -> N
     schedule = Schedule(10, 0.01)
     seen: list[dict[str, Tensor]] = []
 
-    def loss(step: Step) -> tuple[Tensor, Tensor]:
+    def loss(step: Iteration) -> tuple[Tensor, Tensor]:
         seen.append({name: value.clone() for name, value in module.state_dict().items()})
         total, count = squares(module)(step)
         return (total * bad if step.number == 6 else total), count
@@ -172,7 +172,7 @@ def test_random_numbers_depend_on_the_iteration_alone() -> None:
     drawn: list[list[float]] = []
     module = network()
 
-    def loss(step: Step) -> tuple[Tensor, Tensor]:
+    def loss(step: Iteration) -> tuple[Tensor, Tensor]:
         drawn[-1].append(torch.rand(()).item())
         return squares(module)(step)
 
@@ -205,7 +205,7 @@ def test_an_iteration_without_pixels_changes_nothing() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 30), st.integers(1, 5))
 def test_processes_share_all_samples(count: int, world: int) -> None:
-    shares = [Step(0, rank, world).share(range(count)) for rank in range(world)]
+    shares = [Iteration(0, rank, world).share(range(count)) for rank in range(world)]
     assert sorted(sample for share in shares for sample in share) == list(range(count))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
@@ -220,7 +220,7 @@ def test_scalars_are_written_for_tensorboard(tmp_path: Path) -> None:
 def test_finish_removes_the_training_checkpoint_only(tmp_path: Path) -> None:
     for name in ("train", "base"):
         save_checkpoint(tmp_path, {"x": torch.zeros(1)}, {}, name)
-    finish(tmp_path)
+    remove_training_state(tmp_path)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert [name[:4] for name in names] == ["base", "base"]
     assert json.loads((tmp_path / "base.json").read_text())["tensors"] in names
@@ -230,7 +230,7 @@ def test_the_module_is_in_training_while_it_is_trained() -> None:
     module = network().eval()
     seen: list[bool] = []
 
-    def loss(step: Step) -> tuple[Tensor, Tensor]:
+    def loss(step: Iteration) -> tuple[Tensor, Tensor]:
         seen.append(module.training)
         return squares(module)(step)
 

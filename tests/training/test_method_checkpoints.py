@@ -88,8 +88,8 @@ def test_a_calibrator_comes_back_with_the_options_it_was_trained_with(tmp_path: 
     load_method(tmp_path, usual, CARD)
     assert usual.calibrator.options == options
     assert usual.module is usual.calibrator
-    assert usual.calibrator.exchange is not None
-    assert not usual.calibrator.exchange.both_fusions
+    assert usual.calibrator.class_interaction is not None
+    assert not usual.calibrator.class_interaction.both_fusions
 
 
 def test_a_calibrator_on_other_novel_classifiers_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from gfss.data.catalog import VOID, Fold, make_fold
 from gfss.data.datasets.base import Dataset
 from gfss.features.bank import Bank, build_bank
-from gfss.features.sampler import EpisodeSource, FeatureStore
+from gfss.features.sampler import EpisodeSampler, FeatureStore
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NovelFitter
@@ -88,21 +88,21 @@ def make_model(dataset: Dataset, bank: Bank | None = None, seed: int = 0) -> Bas
     return model
 
 
-def make_source(folder: Path, count: int = 40, seed: int = 0, keep: bool = False) -> EpisodeSource:
+def make_source(folder: Path, count: int = 40, seed: int = 0, keep: bool = False) -> EpisodeSampler:
     """Episodes and tasks of the small data set under a model with random weights."""
     dataset = make_dataset(folder / "data", count, seed)
     bank = build_bank(build_encoder("tiny"), dataset, SIZE, LEVELS, root=folder / "banks")
-    return EpisodeSource(FeatureStore(make_model(dataset, bank), bank, keep), dataset, FOLD)
+    return EpisodeSampler(FeatureStore(make_model(dataset, bank), bank, keep), dataset, FOLD)
 
 
-def make_context(source: EpisodeSource) -> Context:
+def make_context(source: EpisodeSampler) -> Context:
     """What methods are built from; novel classifiers are fitted in a few steps."""
     fitter = NovelFitter(NovelOptions(hidden=8, steps=10))
     side = source.store.bank.map_size
     return Context(source.store.model, (side, side), fitter)
 
 
-def make_calibrated(source: EpisodeSource, name: str = "pcn-support") -> Calibrated:
+def make_calibrated(source: EpisodeSampler, name: str = "pcn-support") -> Calibrated:
     """A method with a fresh calibrator, always the same."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -14,7 +14,7 @@ from gfss.common.errors import GfssError
 from gfss.data.transforms import to_tensor
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.support_similarity import SupportMemory, gather
+from gfss.models.calibrators.support_similarity import SupportMemory, similarity_maps
 from gfss.models.encoders.fuse import Run, fast_form
 from gfss.models.fusion import normalised_score_fusion, score_fusion
 from gfss.models.novel.classifier import NovelClassifier, NovelOptions, novel_maps
@@ -96,10 +96,10 @@ class Network(nn.Module):
         fusion = normalised_score_fusion(features.base, novel)
         if self.calibrator is None:
             return fusion * SHARPNESS
-        evidence = None
+        similarity = None
         if knowledge.memory is not None:
-            evidence = gather(knowledge.memory, features, score_fusion(features.base, novel).softmax(dim=1))
-        return self.calibrator(fusion, features, knowledge.classes, evidence)
+            similarity = similarity_maps(knowledge.memory, features, score_fusion(features.base, novel).softmax(dim=1))
+        return self.calibrator(fusion, features, knowledge.classes, similarity)
 
     @torch.inference_mode()
     def score_map(self, square: np.ndarray, knowledge: Knowledge | None, bias: float = 0.0) -> Tensor:

@@ -17,7 +17,7 @@ from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.transforms import square_image, square_label
 from gfss.features.support import Support
 from gfss.methods.score_fusion import NovelFitter
-from gfss.models.calibrators.support_similarity import remember
+from gfss.models.calibrators.support_similarity import build_support_memory
 from gfss.models.novel.classifier import NovelClassifier
 from gfss.models.pspnet import Features, concatenate
 
@@ -83,12 +83,12 @@ def learn_classes(
     if not taught:
         return None
     calibrator = network.calibrator
-    names = calibrator.options.compared if calibrator is not None and calibrator.reads_evidence else ()
+    names = calibrator.options.compared if calibrator is not None and calibrator.reads_similarity else ()
     if classifier is not None and not names:
         return Knowledge(classifier, None)
     support = build_support(network, taught)
     support.check()
-    memory = remember(support.features, support.labels, support.novel_labels, names) if names else None
+    memory = build_support_memory(support.features, support.labels, support.novel_labels, names) if names else None
     return Knowledge(classifier or NovelFitter(network.options, seed).fit(support), memory)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.methods.base import Method
 from gfss.models.ops.upsample import class_map
 
@@ -18,7 +18,7 @@ GROUPS = ("background", "known", "new")
 
 @torch.no_grad()
 def group_confusion(
-    source: EpisodeSource, methods: Sequence[Method], tasks: Sequence[Task]
+    source: EpisodeSampler, methods: Sequence[Method], tasks: Sequence[Task]
 ) -> dict[str, list[list[float]]]:
     """For every method the share in percent of each group's pixels (rows) that is seen as each group (columns)."""
     base = len(source.fold.base)

@@ -19,7 +19,7 @@ from gfss.data.episodes import Task, joint_task, task
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.partial_results import Kept
 from gfss.evaluation.results import Outcome, Result
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Query
 from gfss.methods.base import Method
 from gfss.methods.trivial import Oracle
@@ -30,12 +30,12 @@ CHUNK = 8  # queries that are scored at once; with more, memory is the bottlenec
 
 
 def draw_tasks(
-    source: EpisodeSource,
+    source: EpisodeSampler,
     protocol: ProtocolName,
     shots: int,
     count: int,
     seed: int,
-    supports: EpisodeSource | None = None,
+    supports: EpisodeSampler | None = None,
 ) -> list[Task]:
     """The tasks of a protocol: ``count`` paired tasks, or ``count`` support draws of the joint protocol.
 
@@ -52,9 +52,9 @@ def draw_tasks(
 
 def examine(
     methods: Sequence[Method],
-    source: EpisodeSource,
+    source: EpisodeSampler,
     tasks: Sequence[Task],
-    supports: EpisodeSource | None = None,
+    supports: EpisodeSampler | None = None,
     kept: Kept | None = None,
 ) -> dict[str, Result]:
     """Run methods over tasks.
@@ -92,7 +92,7 @@ def examine(
 
 
 def _examine_task(
-    methods: Sequence[Method], source: EpisodeSource, supports: EpisodeSource, drawn: Task, fold: Fold
+    methods: Sequence[Method], source: EpisodeSampler, supports: EpisodeSampler, drawn: Task, fold: Fold
 ) -> dict[str, Outcome]:
     support = supports.support(drawn, fold)
     outcomes = {method.name: Outcome() for method in methods}
@@ -114,7 +114,7 @@ def _examine_task(
     return outcomes
 
 
-def _chunks(source: EpisodeSource, drawn: Task, fold: Fold) -> Iterator[Query]:
+def _chunks(source: EpisodeSampler, drawn: Task, fold: Fold) -> Iterator[Query]:
     table = fold.label_table(drawn.novel)
     for start in range(0, len(drawn.queries), CHUNK):
         images = drawn.queries[start : start + CHUNK]

@@ -16,9 +16,9 @@ import numpy as np
 from gfss.data.catalog import CLASSES_PER_FOLD
 from gfss.data.datasets import coco, pascal, scenes
 from gfss.experiments.recipes import Recipe
-from gfss.features.cache import KEPT_SHARE, free_memory
+from gfss.features.cache import CACHE_SHARE, free_memory
 from gfss.methods import inner_method
-from gfss.methods.diam_descent import QUERY_RANK, SUPPORT_RANK
+from gfss.methods.diam_low_rank import LowRankForm
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.training.episodic import SEVERAL_WAYS
@@ -167,7 +167,9 @@ class Estimate:
         if options is None:
             return 0
         rows, columns = self.base_classes + 1 + novel, self.recipe.base.width + 1
-        along = min(QUERY_RANK, columns) + min(SUPPORT_RANK, columns) * supports / 2  # most are read every second time
+        along = (
+            min(LowRankForm().query_rank, columns) + min(LowRankForm().support_rank, columns) * supports / 2
+        )  # most are read every second time
         steps = 4 * options.iterations * rows * along  # two products, and powers and sums as long again
         return (steps + columns**2) * self.positions / GIGA
 
@@ -182,7 +184,7 @@ class Estimate:
         derived = self.recipe.novel.hidden * self.positions * 2 / GIGA
         kept = self.val * (self._maps_gb((*self.recipe.levels, "bottleneck")) + derived)
         if free := free_memory():
-            kept = min(kept, KEPT_SHARE * free / GIGA)
+            kept = min(kept, CACHE_SHARE * free / GIGA)
         return Cost(seconds, PROGRAM_GB + kept + 64 * self.scale * 0.01, 0.0)
 
 

@@ -22,8 +22,8 @@ from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, ver
 from gfss.evaluation.results import Result
 from gfss.evaluation.summary import summarise
 from gfss.experiments.experiment import Experiment
-from gfss.features.sampler import EpisodeSource
-from gfss.methods import BLIND
+from gfss.features.sampler import EpisodeSampler
+from gfss.methods import LABEL_ONLY
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
 
@@ -50,7 +50,7 @@ def evaluate_stage(
         raise GfssError("supports come from the train list only in the joint protocol; leave --supports out")
     start = time.perf_counter()
     methods = [experiment.method(name, shots) for name in names]
-    blind = all(name in BLIND for name in names)
+    blind = all(name in LABEL_ONLY for name in names)
     source = experiment.blind_source() if blind else experiment.val_source
     supports = None
     if supports_from == "train":
@@ -105,7 +105,7 @@ def make_record(
     experiment: Experiment,
     result: Result,
     drawn: Sequence[Task],
-    source: EpisodeSource,
+    source: EpisodeSampler,
     *,
     recipe: dict[str, Any],
     seconds: Mapping[str, float] | None = None,

@@ -24,9 +24,9 @@ from gfss.data.datasets.base import Dataset
 from gfss.data.episodes import shots_in_words
 from gfss.experiments.requirements import find_weights, missing_weights
 from gfss.features.bank import Bank, build_bank
-from gfss.features.label_only import BlindStore
-from gfss.features.sampler import EpisodeSource, FeatureStore
-from gfss.methods import BLIND, Context, build_method, inner_method, training_shots
+from gfss.features.label_only import LabelOnlyStore
+from gfss.features.sampler import EpisodeSampler, FeatureStore
+from gfss.methods import LABEL_ONLY, Context, build_method, inner_method, training_shots
 from gfss.methods.base import Method
 from gfss.methods.diam_options import DiamOptions
 from gfss.methods.pcn import Calibrated
@@ -200,9 +200,9 @@ class Experiment:
         return build_bank(encoder or self.model.encoder, dataset, self.size, self.levels)
 
     @cached_property
-    def train_source(self) -> EpisodeSource:
+    def train_source(self) -> EpisodeSampler:
         """Training episodes."""
-        return EpisodeSource(FeatureStore(self.model, self.bank("train")), self.train_set, self.classes)
+        return EpisodeSampler(FeatureStore(self.model, self.bank("train")), self.train_set, self.classes)
 
     def held_out_fold(self, group: int, groups: int) -> Fold:
         """A part of the base classes as novel ones, the other base classes as base; true novel classes are void."""
@@ -218,25 +218,25 @@ class Experiment:
     def held_out_folder(self, group: int, groups: int) -> Path:
         return self.folder / f"base-without-part{group + 1}of{groups}"
 
-    def held_out_source(self, group: int, groups: int) -> EpisodeSource:
+    def held_out_source(self, group: int, groups: int) -> EpisodeSampler:
         """Training episodes on a base model that was trained without a part of the base classes."""
         own = None if self.model.card.trained_encoder else self.model.encoder
         model = load_base(self.held_out_folder(group, groups), own).to(self.device)
         fold = self.held_out_fold(group, groups)
         store = FeatureStore(model, self.bank("train", model.encoder))
         avoid = self.held_out_images(group, groups, among=False)
-        return EpisodeSource(store, self.train_set, fold, fakes=fold.novel, avoid=avoid)
+        return EpisodeSampler(store, self.train_set, fold, fakes=fold.novel, avoid=avoid)
 
     @cached_property
-    def val_source(self) -> EpisodeSource:
+    def val_source(self) -> EpisodeSampler:
         """Test tasks."""
         keep = self.device.type == "cpu"  # a graphics card computes them anew faster than it could hold them all
-        return EpisodeSource(FeatureStore(self.model, self.bank("val"), keep), self.val_set, self.classes)
+        return EpisodeSampler(FeatureStore(self.model, self.bank("val"), keep), self.val_set, self.classes)
 
-    def blind_source(self, split: str = "val") -> EpisodeSource:
+    def blind_source(self, split: str = "val") -> EpisodeSampler:
         """Tasks without features, for methods that look at none."""
         dataset = self.train_set if split == "train" else self.val_set
-        return EpisodeSource(BlindStore(dataset, len(self.classes.base), self.size), dataset, self.classes)
+        return EpisodeSampler(LabelOnlyStore(dataset, len(self.classes.base), self.size), dataset, self.classes)
 
     @cached_property
     def context(self) -> Context:
@@ -252,8 +252,8 @@ class Experiment:
 
     def method(self, name: str, shots: int, seed: int = 0, trained: bool = True) -> Method:
         """A method, with its trained part unless asked otherwise; what a calibrator stands on is always trained."""
-        if name in BLIND:
-            return BLIND[name]()
+        if name in LABEL_ONLY:
+            return LABEL_ONLY[name]()
         _ = self.context  # opened before seeding: loading a model draws random numbers too
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

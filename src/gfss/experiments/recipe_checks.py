@@ -30,7 +30,9 @@ def refuse_unknown_names(recipe: Recipe, name: str) -> None:
     wanted |= {f"calibrators.{method}.features": (o.features, maps) for method, o in recipe.calibrators.items()}
     for method in recipe.methods:
         options = recipe.calibrator(method)
-        if options and (options.exchange or recipe.per_method.get(method, recipe.episodic).episodes is not None):
+        if options and (
+            options.class_interaction or recipe.per_method.get(method, recipe.episodic).episodes is not None
+        ):
             wanted[f"calibrators.{method}.compared"] = (options.compared, maps)
     for place, (asked, there) in wanted.items():
         for one in asked:

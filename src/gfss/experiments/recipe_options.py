@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gfss.common.errors import GfssError, unknown
 from gfss.methods import inner_method
-from gfss.methods.diam_options import PUBLISHED, DiamOptions
+from gfss.methods.diam_options import CHOSEN, PUBLISHED, DiamOptions
 from gfss.models.calibrators.options import CalibratorOptions
 from gfss.models.novel import classifier as novel
 from gfss.models.novel.classifier import NovelOptions
@@ -23,11 +23,11 @@ OF_METHODS = ("calibrators", "per_method", "diams")  # keys of a recipe that are
 
 # section IV-B; the width and the resolution of the loss are not printed
 NOVEL_PRESETS = {
-    "frozen": NovelOptions(),
+    "frozen": novel.FROZEN,
     "paper": novel.PAPER,
 }
 
-DIAM_PRESETS = {"chosen": DiamOptions(), "published": PUBLISHED}
+DIAM_PRESETS = {"chosen": CHOSEN, "published": PUBLISHED}
 
 
 def options_from(place: str, given: Any, presets: Mapping[str, Options], usual: str = "") -> Options:

@@ -15,7 +15,7 @@ from gfss.common.errors import GfssError, unknown
 from gfss.common.files import read_json
 from gfss.evaluation.base_model import base_miou
 from gfss.experiments.experiment import Experiment
-from gfss.features.sampler import HeldOutSources
+from gfss.features.sampler import HeldOutSamplers
 from gfss.methods import training_shots
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
@@ -26,7 +26,7 @@ from gfss.training.checkpoints import has_checkpoint
 from gfss.training.episode_cache import Source
 from gfss.training.episodic import train_calibrator, train_method
 from gfss.training.episodic_options import CALIBRATOR_ONLY, EpisodicOptions
-from gfss.training.loop import finish
+from gfss.training.loop import remove_training_state
 from gfss.training.method_checkpoints import save_method
 
 # embedded scenes: a tiny encoder trained from scratch together with the head
@@ -90,7 +90,7 @@ def measure_base(experiment: Experiment) -> dict[str, float | None]:
     return base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
 
 
-def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = False) -> HeldOutSources:
+def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = False) -> HeldOutSamplers:
     """One base model without each part of the base classes and of the images, trained where it is missing.
 
     They are trained like the base model, in two thirds of the epochs; a frozen encoder's bank serves all of them.
@@ -126,7 +126,7 @@ def train_held_out_stage(experiment: Experiment, groups: int, resume: bool = Fal
             avoid=experiment.held_out_images(group, groups),
         )
         workers.wait()
-    return HeldOutSources(tuple(experiment.held_out_source(group, groups) for group in range(groups)))
+    return HeldOutSamplers(tuple(experiment.held_out_source(group, groups) for group in range(groups)))
 
 
 def train_method_stage(
@@ -170,7 +170,7 @@ def train_method_stage(
         )
     if workers.rank == 0:
         save_method(folder, method, experiment.model.card, training_of(experiment, method, options))
-        finish(folder)
+        remove_training_state(folder)
     return sum(losses[-50:]) / max(1, len(losses[-50:]))
 
 
@@ -194,7 +194,7 @@ def episodes_key(experiment: Experiment, inner: Method, source: Source) -> str:
         key += _weights_hash(inner.module)
     elif inner.settings:
         key += json.dumps(inner.settings)
-    if isinstance(source, HeldOutSources):
+    if isinstance(source, HeldOutSamplers):
         rows = (one.store.rows().cpu().numpy() for one in source.sources)
         key += "".join(hashlib.sha256(each.tobytes()).hexdigest() for each in rows)
     return key

@@ -1,7 +1,7 @@
 """Settings compared without a look at novel classes.
 
 The base classes of a fold and its train images are split into parts, with a base model trained without each part of
-both (see :class:`gfss.features.sampler.HeldOutSources`). A calibrator is trained on episodes of all parts but one and
+both (see :class:`gfss.features.sampler.HeldOutSamplers`). A calibrator is trained on episodes of all parts but one and
 examined on paired tasks of the part left out, on the base model that has seen neither its classes nor its images. The
 calibrator has never met these classes as new ones (as base classes of the other models it has), and none of them is
 novel in the fold. The records look like those of other examinations, with the part beside the fold.
@@ -26,13 +26,13 @@ from gfss.experiments.plan import Plan
 from gfss.experiments.recipes import Recipe
 from gfss.experiments.requirements import missing
 from gfss.experiments.stages import episodes_key, train_base_stage, train_held_out_stage, training_of
-from gfss.features.sampler import EpisodeSource, HeldOutSources
+from gfss.features.sampler import EpisodeSampler, HeldOutSamplers
 from gfss.methods import inner_method
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
 from gfss.training.checkpoints import has_checkpoint
 from gfss.training.episodic import train_calibrator
-from gfss.training.loop import finish
+from gfss.training.loop import remove_training_state
 from gfss.training.method_checkpoints import load_method, save_method
 
 GROUPS = 3  # parts where the recipe's episodes are those of the base model itself
@@ -102,12 +102,12 @@ class Tuning:
     def examine(self, tasks: int) -> Iterator[Record]:
         """Train every calibrator without the part and examine all methods on it, for each of the recipe's seeds."""
         sources = train_held_out_stage(self.experiment, _groups(self.recipe), resume=True).sources
-        others = HeldOutSources(tuple(one for number, one in enumerate(sources, start=1) if number != self.part))
+        others = HeldOutSamplers(tuple(one for number, one in enumerate(sources, start=1) if number != self.part))
         methods = [self._trained(name, others) for name in self.recipe.methods]
         for seed in self.recipe.seeds:
             yield from self._records(methods, sources[self.part - 1], tasks, seed)
 
-    def _trained(self, name: str, source: HeldOutSources) -> Method:
+    def _trained(self, name: str, source: HeldOutSamplers) -> Method:
         """A method, its calibrator trained on the episodes of ``source`` unless that is done."""
         experiment = self.experiment
         method = experiment.method(name, self.shots, self.recipe.seed, trained=False)
@@ -124,10 +124,10 @@ class Tuning:
             return method
         train_calibrator(method, source, options, key=key, folder=folder, resume=True)
         save_method(folder, method, experiment.model.card, training)
-        finish(folder)
+        remove_training_state(folder)
         return method
 
-    def _records(self, methods: list[Method], source: EpisodeSource, tasks: int, seed: int) -> Iterator[Record]:
+    def _records(self, methods: list[Method], source: EpisodeSampler, tasks: int, seed: int) -> Iterator[Record]:
         experiment = self.experiment
         drawn = [task(source.dataset, source.fold, seed, i, self.shots, source.avoid) for i in range(tasks)]
         results = examine(methods, source, drawn)

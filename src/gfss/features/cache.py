@@ -1,4 +1,4 @@
-"""Features of single images, kept in half precision, and batches that are put together from them."""
+"""Features of single images, cached in half precision, and batches that are put together from them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch import Tensor
 
 from gfss.models.pspnet import Features, unit_factors
 
-KEPT_SHARE = 0.5  # of the free memory, for kept images; what methods derive from them comes on top
+CACHE_SHARE = 0.5  # of the free memory, for cached images; what methods derive from them comes on top
 
 
 @dataclass(frozen=True)
-class KeptImage:
+class CachedImage:
     """Features of one image in half precision.
 
     Attributes:
         features: a batch of one.
         factors: for levels and bottleneck, what brings their vectors to length one (see :func:`unit_factors`).
-        derived: maps that methods made of them (see :meth:`KeptFeatures.kept`).
+        derived: maps that methods made of them (see :meth:`CachedFeatures.cached`).
     """
 
     features: Features
@@ -40,7 +40,7 @@ class KeptImage:
         out.copy_(self.features.named([name])).mul_(self.factors[name])
 
 
-def keep(features: Features) -> list[KeptImage]:
+def cached_images(features: Features) -> list[CachedImage]:
     """The images of a batch, one by one."""
     half = features.map(lambda tensor: tensor.half())
     factors = {name: unit_factors(half.named([name]).float()) for name in (*half.levels, "bottleneck")}
@@ -49,7 +49,9 @@ def keep(features: Features) -> list[KeptImage]:
         return tensor[i : i + 1].clone(memory_format=torch.contiguous_format)
 
     return [
-        KeptImage(half.map(lambda tensor, i=i: own(tensor, i)), {name: own(each, i) for name, each in factors.items()})
+        CachedImage(
+            half.map(lambda tensor, i=i: own(tensor, i)), {name: own(each, i) for name, each in factors.items()}
+        )
         for i in range(len(half))
     ]
 
@@ -59,15 +61,15 @@ def free_memory() -> int:
     return psutil.virtual_memory().available
 
 
-class KeptFeatures(Features):
-    """A batch of kept images; each map is put together, in single precision, when it is asked for.
+class CachedFeatures(Features):
+    """A batch of cached images; each map is put together, in single precision, when it is asked for.
 
     Methods read some of the maps, and those mostly with vectors of length one.
     """
 
-    images: Sequence[KeptImage]
+    images: Sequence[CachedImage]
 
-    def __init__(self, images: Sequence[KeptImage]) -> None:
+    def __init__(self, images: Sequence[CachedImage]) -> None:
         self.__dict__ |= {"images": images, "_unit": {}}  # attributes of frozen features cannot be set otherwise
 
     @cached_property
@@ -100,11 +102,11 @@ class KeptFeatures(Features):
         self._unit.update(parts)
         return whole
 
-    def kept(self, key: Hashable, compute: Callable[[Features], Tensor]) -> Tensor:
-        """Like :meth:`Features.kept`; what is missing is made image by image, so that it is the same in any batch."""
+    def cached(self, key: Hashable, compute: Callable[[Features], Tensor]) -> Tensor:
+        """Like :meth:`Features.cached`; what is missing is made image by image, so that it is the same in any batch."""
         for image in self.images:
             if key not in image.derived:
-                image.derived[key] = compute(KeptFeatures([image])).half()
+                image.derived[key] = compute(CachedFeatures([image])).half()
         return _joined([image.derived[key] for image in self.images])
 
     def _level(self, name: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""A store without features, for methods that look at none: the harness runs before any model is trained."""
+"""Labels without features, for methods that read none: the harness runs before any model is trained."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIDE = 2  # of the empty maps
 
 
 @dataclass(frozen=True)
-class BlindStore:
+class LabelOnlyStore:
     """Labels of a split, and empty features.
 
     Attributes:

@@ -14,8 +14,8 @@ from gfss.data.catalog import Fold
 from gfss.data.datasets.base import Dataset
 from gfss.data.episodes import Task, episode, joint_episode
 from gfss.features.bank import Bank
-from gfss.features.cache import KEPT_SHARE, KeptFeatures, KeptImage, free_memory, keep
-from gfss.features.label_only import BlindStore
+from gfss.features.cache import CACHE_SHARE, CachedFeatures, CachedImage, cached_images, free_memory
+from gfss.features.label_only import LabelOnlyStore
 from gfss.features.support import Episode, Query, Support
 from gfss.models.base_model import BaseModel
 from gfss.models.pspnet import Features, concatenate
@@ -26,26 +26,26 @@ CHUNK = 16  # images that go through the pyramid head at once
 
 @dataclass
 class FeatureStore:
-    """Features of a split under a base model: encoder levels from the bank, the head's part kept in memory.
+    """Features of a split under a base model: encoder levels from the bank, the head's part cached in memory.
 
     Attributes:
-        keep: keep the head's outputs of every image (fp16) once computed, as many as memory allows; for sets that are
+        cache: cache the head's outputs of every image (fp16) once computed, as many as memory allows; for sets that are
             read many times.
     """
 
     model: BaseModel
     bank: Bank
-    keep: bool = False
-    _kept: dict[int, KeptImage] = field(default_factory=dict)
-    _most: int | None = None  # images that are kept
+    cache: bool = False
+    _cached: dict[int, CachedImage] = field(default_factory=dict)
+    _most: int | None = None  # images that fit
 
     @torch.no_grad()
     def features(self, images: Sequence[int]) -> Features:
         """Features of some images."""
-        if not self.keep:
+        if not self.cache:
             parts = [images[i : i + CHUNK] for i in range(0, len(images), CHUNK)]
             return concatenate([self._head(part) for part in parts])
-        return KeptFeatures([self._kept.get(i) or self._keep(i) for i in images])
+        return CachedFeatures([self._cached.get(i) or self._add(i) for i in images])
 
     def labels(self, images: Sequence[int], table: np.ndarray, stride: int = 1) -> Tensor:
         """Label maps as :meth:`gfss.features.bank.Bank.labels` gives them, where the features are."""
@@ -61,13 +61,13 @@ class FeatureStore:
         """Where the model is."""
         return self.model.encoder.device
 
-    def _keep(self, i: int) -> KeptImage:
-        """One image as it is kept; by itself, since sums round in another way in a batch of another size."""
-        (image,) = keep(self._head([i]))
+    def _add(self, i: int) -> CachedImage:
+        """One image as it is cached; by itself, since sums round in another way in a batch of another size."""
+        (image,) = cached_images(self._head([i]))
         if self._most is None:
-            self._most = int(KEPT_SHARE * free_memory() / image.bytes)
-        if len(self._kept) < self._most:
-            self._kept[i] = image
+            self._most = int(CACHE_SHARE * free_memory() / image.bytes)
+        if len(self._cached) < self._most:
+            self._cached[i] = image
         return image
 
     def _head(self, images: Sequence[int]) -> Features:
@@ -79,7 +79,7 @@ class FeatureStore:
 
 
 @dataclass
-class EpisodeSource:
+class EpisodeSampler:
     """Training episodes with fake novel classes, and test tasks with true ones.
 
     Attributes:
@@ -87,13 +87,13 @@ class EpisodeSource:
         avoid: images that training episodes do not use.
     """
 
-    store: FeatureStore | BlindStore
+    store: FeatureStore | LabelOnlyStore
     dataset: Dataset
     fold: Fold
     fakes: tuple[int, ...] | None = None
     avoid: Sequence[int] | np.ndarray = ()
 
-    def for_episode(self, i: int) -> EpisodeSource:
+    def for_episode(self, i: int) -> EpisodeSampler:
         """Where training episode ``i`` comes from."""
         return self
 
@@ -144,25 +144,25 @@ class EpisodeSource:
             novel=len(drawn.novel),
             base_rows=self._rows(fold),
             owners=tuple(owner for owner, group in enumerate(drawn.supports) for _ in group),
-            base_labels=tuple(self._keep(fold)),
+            base_labels=tuple(self._outputs(fold)),
         )
 
-    def _keep(self, fold: Fold) -> list[int]:
+    def _outputs(self, fold: Fold) -> list[int]:
         """Outputs of the base classifier that stay: background and the classes that are base in ``fold``."""
         return [0, *(self.fold.base.index(c) + 1 for c in fold.base)]
 
     def _rows(self, fold: Fold) -> Tensor:
-        return self.store.rows()[self._keep(fold)]
+        return self.store.rows()[self._outputs(fold)]
 
     def _without(self, features: Features, fold: Fold) -> Features:
-        keep = self._keep(fold)
-        if len(keep) == features.base.shape[1]:
+        outputs = self._outputs(fold)
+        if len(outputs) == features.base.shape[1]:
             return features
-        return Features(features.levels, features.pooled, features.bottleneck, features.base[:, keep])
+        return Features(features.levels, features.pooled, features.bottleneck, features.base[:, outputs])
 
 
 @dataclass
-class HeldOutSources:
+class HeldOutSamplers:
     """Training episodes whose fake novel classes the base model has never seen, as at test.
 
     A base model that was trained on a class still shows it in its features when the class is taken out of its
@@ -175,9 +175,9 @@ class HeldOutSources:
         sources: one per group, with the group as ``fakes``.
     """
 
-    sources: tuple[EpisodeSource, ...]
+    sources: tuple[EpisodeSampler, ...]
 
-    def for_episode(self, i: int) -> EpisodeSource:
+    def for_episode(self, i: int) -> EpisodeSampler:
         """Where training episode ``i`` comes from: blocks of episodes take turns."""
         return self.sources[i // BLOCK % len(self.sources)]
 

@@ -34,7 +34,7 @@ class Context:
     Attributes:
         model: the base model.
         map_size: height and width of its feature maps.
-        fitter: fits novel classifiers; shared, so that methods examined together fit each task once.
+        fitter: fits novel classifiers; shared, so that methods evaluated together fit each task once.
         levels: encoder levels that features carry, besides those that the base model reads.
         published: DENet and PFENet in their published width, for graphics cards, and DIaM with its published weights.
         diams: further DIaMs by name, and the usual one with other options.
@@ -70,11 +70,11 @@ class Context:
 
 Builder = Callable[[Context], Method]
 
-# methods that look at no features and need no base model
-BLIND: dict[str, Callable[[], Method]] = {"oracle": Oracle, "background": Background}
+# methods that read labels only and need no base model
+LABEL_ONLY: dict[str, Callable[[], Method]] = {"oracle": Oracle, "background": Background}
 
 UNTRAINED: dict[str, Builder] = {
-    **{name: (lambda context, make=make: make()) for name, make in BLIND.items()},
+    **{name: (lambda context, make=make: make()) for name, make in LABEL_ONLY.items()},
     "base": lambda context: BaseOnly(),
     "score": lambda context: ScoreFusion(context.fitter),
     "npf": lambda context: NormalisedParameterFusion(),
@@ -85,7 +85,7 @@ UNTRAINED: dict[str, Builder] = {
     "linear-probe": lambda context: LinearProbe(context.fitter.options),
     "bcm": lambda context: BaseClassMining(context.fitter.options),
     "bcm-top3": lambda context: BaseClassMining(context.fitter.options, mined=3, balanced=True, name="bcm-top3"),
-    "diam": lambda context: Diam(diam_options.PUBLISHED if context.published else None),
+    "diam": lambda context: Diam(diam_options.PUBLISHED if context.published else diam_options.CHOSEN),
     **{rule: (lambda context, rule=rule: RuleFusion(context.fitter, rule)) for rule in RULES},
 }
 

@@ -1,7 +1,8 @@
-"""DIaM: the classifier is adapted to every query image, held by the supports and by what the base model said."""
+"""DIaM: the classifier is adapted to every query image, held by the supports and by the base model's prediction."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from gfss.data.catalog import VOID
 from gfss.features.support import Support
 from gfss.methods.base import Method
-from gfss.methods.diam_descent import adapt, supports_in_blocks, with_ones
+from gfss.methods.diam_low_rank import LowRankDescent, LowRankForm
 from gfss.methods.diam_options import DiamOptions
 from gfss.methods.probe import position_labels, position_samples
 from gfss.methods.prototypes import novel_prototypes
@@ -20,49 +21,118 @@ from gfss.models.novel.classifier import support_labels
 from gfss.models.pspnet import Features
 
 BATCH = 8  # query images that are adapted at once
+TINY = 1e-30  # class shares are not taken smaller before a logarithm
 
 
 class Diam(Method):
     """Distilled information maximisation.
 
-    Hajimiri, Boudiaf, Ben Ayed, Dolz: A Strong Baseline for Generalized Few-Shot Semantic Segmentation (2023).
-    Prototypes join the base classifier as rows; then, for every query image, all rows and biases descend on
+    Hajimiri, Boudiaf, Ben Ayed, Dolz: A Strong Baseline for Generalized Few-Shot Semantic Segmentation (2023),
+    https://arxiv.org/abs/2211.14126. Prototypes join the base classifier as rows; then, for every query image, all rows
+    and biases descend on
 
         100 CE(support) + KL(class shares || estimated shares) + entropy(query) + w KL(query || base model)
 
     with base classes folded into background in the first term and novel ones in the last. Our base classifier has no
-    biases, so they start at zero. Everything happens at map resolution, on the bottleneck features.
+    biases, so they start at zero. Everything happens at map resolution, on the bottleneck features (channels = c):
+
+        start     (background + base + novel, c + 1)            rows, and biases in the last column
+        samples   (c + 1, support positions)                    features, and ones in the last row
+        tables    (queries, background + base + novel, c + 1)   one classifier per query image
+
+    Args:
+        form: how ``options.low_rank`` approximates the descent.
     """
 
     name = "diam"
     transductive = True
 
-    def __init__(self, options: DiamOptions | None = None, name: str = "diam") -> None:
+    def __init__(self, options: DiamOptions | None = None, name: str = "diam", form: LowRankForm | None = None) -> None:
         self.name = name  # type: ignore[misc]
         self.options = options or DiamOptions()
+        self.form = form or LowRankForm()
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"diam": asdict(self.options)}
 
+    @torch.inference_mode(False)  # what it makes takes part in gradients
+    @torch.no_grad()
     def learn(self, support: Support) -> None:
         rows = torch.cat([support.base_rows, F.normalize(novel_prototypes(support), dim=1)])
-        self.start = F.pad(rows, (0, 1))
+        self.start, self.known = F.pad(rows, (0, 1)), support.base + 1
         labels = support_labels(position_labels(support), support.novel_labels).flatten()
-        samples = position_samples(support.features.bottleneck)
+        labelled = labels != VOID
+        self.labels = labels[labelled].long()  # 0 no novel class, 1.. novel classes
+        self.samples = with_ones(position_samples(support.features.bottleneck)[labelled].T)
         one_shot = len(support.owners) == support.novel
         background = self.options.background_one_shot if one_shot else self.options.background_more_shots
-        heard = int((labels != VOID).sum())  # means are taken over all of these
-        self.held = self.options.distillation_weight if support.novel == 1 else self.options.distillation_several
-        groups = [
-            (with_ones(samples[labels == label].T), (1.0 if label else background) / heard)
-            for label in range(support.novel + 1)
-        ]
-        self.supports = supports_in_blocks(self.start, groups)
+        self.weights = torch.where(self.labels > 0, 1.0, background) / len(self.labels)
+        one_class = support.novel == 1
+        self.distillation = self.options.distillation_weight if one_class else self.options.distillation_several
+        self.low_rank = LowRankDescent(self.start, self._groups(), self.form) if self.options.low_rank else None
 
     def scores(self, query: Features) -> Tensor:
-        return torch.cat([self._scores(query[i : i + BATCH]) for i in range(0, len(query), BATCH)])
+        parts = [query[i : i + BATCH] for i in range(0, len(query), BATCH)]
+        scores = [self.adapt(part) @ with_ones(part.bottleneck.flatten(2)) for part in parts]
+        return torch.cat(scores).unflatten(2, query.size)
 
-    def _scores(self, query: Features) -> Tensor:
-        table = adapt(query, self.start, self.supports, self.options, self.held)
-        return (table @ with_ones(query.bottleneck.flatten(2))).view(len(query), -1, *query.size)
+    @torch.inference_mode(False)
+    @torch.enable_grad()
+    def adapt(self, query: Features) -> Tensor:
+        """Classifiers of query images, (queries, classes, channels + 1): gradient descent on :meth:`image_loss`."""
+        if self.low_rank is not None:
+            return self.low_rank.adapt(query, self.options, self.distillation)
+        maps = with_ones(query.bottleneck.clone().flatten(2))
+        predicted = query.base.clone().flatten(2).log_softmax(dim=1)
+        tables, prior = self.start.clone().repeat(len(query), 1, 1), torch.empty(0)
+        for iteration in range(self.options.iterations):
+            if iteration in (0, self.options.prior_update):
+                prior = class_shares(tables @ maps)
+            leaf = tables.requires_grad_()
+            (gradient,) = torch.autograd.grad(self.image_loss(leaf, maps, predicted, prior).sum(), leaf)
+            tables = (leaf - self.options.rate * gradient).detach()
+        return tables
+
+    def image_loss(self, tables: Tensor, maps: Tensor, predicted: Tensor, prior: Tensor) -> Tensor:
+        """The loss of every query image, (queries,).
+
+        Args:
+            tables: classifiers (queries, classes, channels + 1).
+            maps: query features (queries, channels + 1, positions).
+            predicted: log-probabilities of the base model (queries, background + base, positions).
+            prior: estimated class shares (queries, classes).
+        """
+        known, options = self.known, self.options
+        support = (tables @ self.samples).log_softmax(dim=1)
+        support = torch.cat([support[:, :known].logsumexp(dim=1, keepdim=True), support[:, known:]], dim=1)
+        truth = self.labels.expand(len(tables), 1, -1)
+        cross_entropy = -(self.weights * support.gather(1, truth)[:, 0]).sum(dim=1)
+        logs = (tables @ maps).log_softmax(dim=1)
+        shares = class_shares(tables @ maps)
+        divergence = (shares * (shares / prior).log()).sum(dim=1)
+        entropy = -(logs.exp() * logs).sum(dim=1).mean(dim=1)
+        background = torch.cat([logs[:, :1], logs[:, known:]], dim=1).logsumexp(dim=1, keepdim=True)
+        folded = torch.cat([background, logs[:, 1:known]], dim=1)
+        distillation = (folded.exp() * (folded - predicted)).sum(dim=1).mean(dim=1)
+        return (
+            options.support_weight * cross_entropy
+            + options.prior_weight * divergence
+            + options.entropy_weight * entropy
+            + self.distillation * distillation
+        )
+
+    def _groups(self) -> Sequence[tuple[Tensor, float]]:
+        """Features (channels + 1, positions) of every support label, and the weight of such a position."""
+        labels = [self.labels == label for label in range(1 + len(self.start) - self.known)]
+        return [(self.samples[:, own], float(self.weights[own][0]) if own.any() else 0.0) for own in labels]
+
+
+def with_ones(maps: Tensor) -> Tensor:
+    """Maps (..., channels, positions) with one more channel of ones, which biases multiply."""
+    return F.pad(maps, (0, 0, 0, 1), value=1.0)
+
+
+def class_shares(logits: Tensor) -> Tensor:
+    """Share of every class in an image, (images, classes), from logits (images, classes, positions)."""
+    return logits.softmax(dim=1).mean(dim=2).clamp_min(TINY)

@@ -12,7 +12,12 @@ from gfss.methods.base import Method
 from gfss.methods.losses import calibration_loss
 from gfss.methods.score_fusion import NormalisedScoreFusion
 from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.support_similarity import Evidence, SupportMemory, gather, remember
+from gfss.models.calibrators.support_similarity import (
+    SimilarityMaps,
+    SupportMemory,
+    build_support_memory,
+    similarity_maps,
+)
 from gfss.models.fusion import score_fusion
 from gfss.models.pspnet import Features
 
@@ -48,7 +53,7 @@ class Calibrated(Method):
         scores = self.inner.scores(query)
         return scores if self.inner.probabilities else scores.softmax(dim=1)
 
-    def evidence(self, query: Features, fused: Tensor) -> Evidence:
+    def similarity(self, query: Features, fused: Tensor) -> SimilarityMaps:
         """What support and query say.
 
         Args:
@@ -57,27 +62,27 @@ class Calibrated(Method):
         shared = fused
         if isinstance(self.inner, NormalisedScoreFusion):
             shared = score_fusion(query.base, self.inner.fitter.logits(query)).softmax(dim=1)
-        return gather(self.memory, query, shared)
+        return similarity_maps(self.memory, query, shared)
 
     @property
     def memory(self) -> SupportMemory:
-        """What evidence needs of the support set; not every calibrator asks for it."""
+        """What similarity needs of the support set; not every calibrator asks for it."""
         if self._memory is None:
             support, names = self._support, self.calibrator.options.compared
-            self._memory = remember(support.features, support.labels, support.novel_labels, names)
+            self._memory = build_support_memory(support.features, support.labels, support.novel_labels, names)
         return self._memory
 
     def scores(self, query: Features) -> Tensor:
         self.require_trained()
         fused = self.fused(query)
-        evidence = self.evidence(query, fused) if self.calibrator.reads_evidence else None
-        return self.calibrator(fused, query, self.novel, evidence)
+        similarity = self.similarity(query, fused) if self.calibrator.reads_similarity else None
+        return self.calibrator(fused, query, self.novel, similarity)
 
     def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
         query = episode.query.features
         with torch.no_grad():
             self.learn(episode.support)
             fused = self.fused(query)
-            evidence = self.evidence(query, fused) if self.calibrator.reads_evidence else None
-        scores = self.calibrator(fused, query, self.novel, evidence)
+            similarity = self.similarity(query, fused) if self.calibrator.reads_similarity else None
+        scores = self.calibrator(fused, query, self.novel, similarity)
         return calibration_loss(scores, episode.query.labels)

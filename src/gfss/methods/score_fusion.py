@@ -19,7 +19,7 @@ from gfss.models.novel.classifier import (
     support_labels,
 )
 from gfss.models.novel.fitting import convolve
-from gfss.models.novel.low_rank import ThinLayer, thin
+from gfss.models.novel.low_rank import LowRankLayer, low_rank
 from gfss.models.pspnet import Features
 
 
@@ -27,7 +27,7 @@ from gfss.models.pspnet import Features
 class NovelFitter:
     """Fits novel classifiers; methods that share one fit each support set only once.
 
-    The last support set and the last query are remembered, so that several methods can be examined on the same task
+    The last support set and the last query are remembered, so that several methods can be evaluated on the same task
     at the price of one.
 
     Attributes:
@@ -39,7 +39,7 @@ class NovelFitter:
     form: str | None = None
     _support: Support | None = None
     _classifier: NovelClassifier | None = None
-    _thin: ThinLayer | None = None
+    _first: LowRankLayer | None = None  # of the classifier, where low rank is asked for
     _query: Features | None = None
     _logits: Tensor | None = None
 
@@ -48,39 +48,41 @@ class NovelFitter:
         if self._classifier is None or support is not self._support:
             labels = support_labels(support.labels, support.novel_labels)
             coarse = labels[:, :: self.options.label_stride, :: self.options.label_stride]
-            if all((coarse == label).any() for label in range(support.novel + 1)):  # else too thin: take every pixel
+            if all((coarse == label).any() for label in range(support.novel + 1)):  # else too small: every pixel
                 labels = coarse
             maps = novel_maps(support.features, self.options)
-            fitted = fit_novel(maps[None], labels[None], support.novel + 1, self.options, self.seed, self.form)
-            start = self._start(maps)
-            self._thin = thin(fitted.first[0], start)
-            self._classifier = replace(fitted, first=self._thin.whole(start)[None])
-            self._support, self._query = support, None
+            classifier = fit_novel(maps[None], labels[None], support.novel + 1, self.options, self.seed, self.form)
+            if self.options.low_rank:
+                start = self._initial(maps)
+                self._first = low_rank(classifier.first[0], start, self.options.low_rank)
+                classifier = replace(classifier, first=self._first.whole(start)[None])
+            self._classifier, self._support, self._query = classifier, support, None
         return self._classifier
 
     def logits(self, query: Features) -> Tensor:
         """Logits of a query under the last classifier: (queries, 1 + novel, h, w)."""
         assert self._classifier is not None
-        assert self._thin is not None
         if self._logits is None or query is not self._query:
-            maps, begun = novel_maps(query, self.options), self.begun(query)
-            self._logits = (
-                self._classifier.logits(maps) if begun is None else self._classifier.decide(self._thin(maps, begun))
-            )
+            maps = novel_maps(query, self.options)
+            start = self.initial_response(query) if self._first else None
+            if self._first is None or start is None:
+                self._logits = self._classifier.logits(maps)
+            else:
+                self._logits = self._classifier.decide(self._first(maps, start))
             self._query = query
         return self._logits
 
-    def begun(self, query: Features) -> Tensor | None:
-        """What the first layer says where fitting begins, of features that are kept for many tasks."""
+    def initial_response(self, query: Features) -> Tensor | None:
+        """Result of the first layer with its initial weights, of features that are cached for many tasks."""
 
         def first_layer(image: Features) -> Tensor:
             maps = novel_maps(image, self.options)
-            return convolve(maps, self._start(maps))
+            return convolve(maps, self._initial(maps))
 
-        return query.kept(("novel classifier at the start", self.options, self.seed), first_layer)
+        return query.cached(("novel classifier at the start", self.options, self.seed), first_layer)
 
-    def _start(self, maps: Tensor) -> Tensor:
-        """Weights of the first layer where fitting begins; they do not depend on the number of classes."""
+    def _initial(self, maps: Tensor) -> Tensor:
+        """Initial weights of the first layer; they do not depend on the number of classes."""
         return initial_weights(maps.shape[1], self.options.hidden, 1, self.seed, maps.dtype, maps.device)[0]
 
 

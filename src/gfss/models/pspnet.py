@@ -84,8 +84,8 @@ class Features:
         parts = [self._unit[name] for name in names]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
-    def kept(self, key: Hashable, compute: Callable[[Features], Tensor]) -> Tensor | None:
-        """A map that is the same in every task, from where it is kept with its images; these features keep nothing.
+    def cached(self, key: Hashable, compute: Callable[[Features], Tensor]) -> Tensor | None:
+        """A map that is the same in every task, from the cache of its images; None where features are not cached.
 
         Args:
             key: names the map.

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.methods.base import Method
 from gfss.models.fusion import mask_shares, masked_average
 from gfss.models.ops.upsample import class_map
@@ -67,7 +67,7 @@ class Failure:
 
 
 @torch.no_grad()
-def worst_tasks(source: EpisodeSource, method: Method, tasks: Sequence[Task], count: int) -> list[Failure]:
+def worst_tasks(source: EpisodeSampler, method: Method, tasks: Sequence[Task], count: int) -> list[Failure]:
     """The worst query of each of the worst tasks, by the novel class's mean IoU over its own queries."""
     judged: list[tuple[float, Failure]] = []
     for drawn in tasks:
@@ -98,7 +98,7 @@ def edge_share(mask: Tensor, inside: Tensor) -> float:
     return float((outline & edge).sum()) / max(1, int(outline.sum()))
 
 
-def _failure(source: EpisodeSource, drawn: Task, query: int, predicted: Tensor, truth: Tensor) -> Failure:
+def _failure(source: EpisodeSampler, drawn: Task, query: int, predicted: Tensor, truth: Tensor) -> Failure:
     novel = len(source.fold.base) + 1
     mask = truth == novel
     missed = predicted[mask & (predicted != novel)].long()
@@ -117,7 +117,7 @@ def _failure(source: EpisodeSource, drawn: Task, query: int, predicted: Tensor, 
     )
 
 
-def _similarity(source: EpisodeSource, drawn: Task, query: int, truth: Tensor) -> float:
+def _similarity(source: EpisodeSampler, drawn: Task, query: int, truth: Tensor) -> float:
     """Cosine between mean features inside the object, support against query."""
     support = source.support(drawn, source.fold)
     maps = source.store.features([drawn.queries[query]]).bottleneck

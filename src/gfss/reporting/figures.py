@@ -16,7 +16,7 @@ from gfss.common.files import write_atomically
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task, task
 from gfss.experiments.experiment import Experiment
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.methods.score_fusion import NormalisedScoreFusion
@@ -122,7 +122,7 @@ def make_figure(
 
 
 @torch.no_grad()
-def choose(source: EpisodeSource, first: Method, last: Method, tasks: Sequence[Task], rows: int) -> list[Chosen]:
+def choose(source: EpisodeSampler, first: Method, last: Method, tasks: Sequence[Task], rows: int) -> list[Chosen]:
     """The queries in which two methods differ most in right pixels, best gain first, novel classes taking turns."""
     best: dict[int, list[tuple[int, Chosen]]] = {}
     for drawn in tasks:
@@ -146,13 +146,13 @@ def choose(source: EpisodeSource, first: Method, last: Method, tasks: Sequence[T
     return [one for _, one in turns[:rows]]
 
 
-def _failures(source: EpisodeSource, method: Method, tasks: Sequence[Task], rows: int) -> list[Chosen]:
+def _failures(source: EpisodeSampler, method: Method, tasks: Sequence[Task], rows: int) -> list[Chosen]:
     names, found = source.dataset.classes, worst_tasks(source, method, tasks, rows)
     return [Chosen(one.task, one.query, one.sentence(names[one.task.novel[0] - 1])) for one in found]
 
 
 def _row(
-    figure: str, source: EpisodeSource, one: Chosen, shown: Sequence[Method], heat: Method
+    figure: str, source: EpisodeSampler, one: Chosen, shown: Sequence[Method], heat: Method
 ) -> dict[str, np.ndarray]:
     """The pictures of one row by column title."""
     view = view_task(source, one.task, one.query, shown, heat)

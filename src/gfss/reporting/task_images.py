@@ -13,7 +13,7 @@ from gfss.data.catalog import VOID
 from gfss.data.contact_sheet import class_colours, overlay
 from gfss.data.episodes import Task
 from gfss.data.transforms import fitted_size, square_image
-from gfss.features.sampler import EpisodeSource
+from gfss.features.sampler import EpisodeSampler
 from gfss.methods.base import Method
 from gfss.models.ops.upsample import class_map, upsample
 
@@ -42,7 +42,7 @@ class TaskView:
 
 
 @torch.no_grad()
-def view_task(source: EpisodeSource, drawn: Task, query: int, methods: Sequence[Method], heat: Method) -> TaskView:
+def view_task(source: EpisodeSampler, drawn: Task, query: int, methods: Sequence[Method], heat: Method) -> TaskView:
     """Look at one query of a task.
 
     Args:

@@ -26,7 +26,7 @@ from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import PyramidHead
 from gfss.training.base_checkpoints import save_base
 from gfss.training.batches import augmentations, batch_images, reader, training_images
-from gfss.training.loop import Schedule, Step, finish, train
+from gfss.training.loop import Iteration, Schedule, remove_training_state, train
 
 STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features
 
@@ -197,7 +197,7 @@ def train_base(
     else:
         trained = model
 
-    def loss(step: Step) -> tuple[Tensor, Tensor]:
+    def loss(step: Iteration) -> tuple[Tensor, Tensor]:
         chosen = batch_images(images, options.batch, seed, step.number)
         varied = augmentations(seed, step.number, len(chosen), options)
         base, labels = forward(step.share(chosen), varied[step.rank :: step.world])
@@ -225,5 +225,5 @@ def train_base(
         model.card = replace(card, encoder_hash=encoder.weights_hash())
     if folder and (workers is None or workers.rank == 0):
         save_base(folder, model)
-        finish(folder)
+        remove_training_state(folder)
     return model

@@ -14,7 +14,7 @@ from gfss.data.datasets.base import Dataset
 if TYPE_CHECKING:
     from gfss.training.base import BaseOptions
 
-KEPT_BYTES = 200_000_000  # decoded images that are kept in memory while an encoder is trained
+CACHE_BYTES = 200_000_000  # decoded images that are cached in memory while an encoder is trained
 
 
 def training_images(dataset: Dataset, fold: Fold, avoid: Sequence[int] | np.ndarray = ()) -> np.ndarray:
@@ -47,18 +47,18 @@ def augmentations(seed: int, number: int, count: int, options: BaseOptions) -> n
 
 
 def reader(dataset: Dataset) -> Callable[[int], tuple[np.ndarray, np.ndarray]]:
-    """Reads image and mask by number; those of a small data set are kept, since decoding costs a tenth of a step."""
-    kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    room = KEPT_BYTES
+    """Reads image and mask by number; those of a small data set are cached, since decoding costs a tenth of a step."""
+    cached: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    room = CACHE_BYTES
 
     def read(i: int) -> tuple[np.ndarray, np.ndarray]:
         nonlocal room
-        if i in kept:
-            return kept[i]
+        if i in cached:
+            return cached[i]
         both = dataset.image(i), dataset.mask(i)
         room -= both[0].nbytes + both[1].nbytes
         if room > 0:
-            kept[i] = both
+            cached[i] = both
         return both
 
     return read

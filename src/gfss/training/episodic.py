@@ -1,6 +1,6 @@
 """Stage 2: train a calibrator, or any method, on episodes with fake novel classes.
 
-A calibrator is trained on episodes that are played once (:mod:`gfss.training.episode_cache`), or the paper's way, on
+A calibrator is trained on cached episodes (:mod:`gfss.training.episode_cache`), or the paper's way, on
 fresh episodes in every iteration (``episodes=None``), like any other method.
 """
 
@@ -16,9 +16,9 @@ from gfss.common.distributed import Workers
 from gfss.common.errors import GfssError
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
-from gfss.training.episode_cache import PlayedEpisodes, Source, drawn_pairs, played_loss
+from gfss.training.episode_cache import CachedEpisodes, Source, cached_loss, drawn_pairs
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.loop import Step, mixed_seed, train
+from gfss.training.loop import Iteration, mixed_seed, train
 
 SEVERAL_WAYS = 5  # classes of an episode with several
 
@@ -36,7 +36,7 @@ def train_calibrator(
     """Train the calibrator of a method; the method is ready afterwards.
 
     Args:
-        key: hash of what the score maps depend on; see :class:`PlayedEpisodes`.
+        key: hash of what the score maps depend on; see :class:`CachedEpisodes`.
 
     Returns:
         The loss of every iteration.
@@ -45,24 +45,24 @@ def train_calibrator(
     if options.episodes is None:
         losses = train_method(method, source, options, key=key, folder=folder, resume=resume, workers=workers)
     else:
-        turns = [PlayedEpisodes(method, source, part, key) for part in _turns(options, source.most_ways)]
-        for played in turns:
-            played.play(workers)
+        turns = [CachedEpisodes(method, source, part, key) for part in _turns(options, source.most_ways)]
+        for episodes in turns:
+            episodes.fill(workers)
         workers.wait()
 
-        def of_step(number: int) -> PlayedEpisodes:
+        def of_step(number: int) -> CachedEpisodes:
             return turns[number % len(turns)]
 
         losses = train(
             method.calibrator,
-            lambda step: played_loss(method.calibrator, of_step(step.number), step),
+            lambda step: cached_loss(method.calibrator, of_step(step.number), step),
             options.schedule(),
             seed=options.seed,
             folder=folder,
             resume=resume,
             workers=workers,
             name="calibrator",
-            settings=[asdict(options), asdict(method.calibrator.options), [played.folder.name for played in turns]],
+            settings=[asdict(options), asdict(method.calibrator.options), [episodes.folder.name for episodes in turns]],
             describe=lambda number: (
                 "episodes " + ", ".join(str(i) for i, _ in drawn_pairs(of_step(number).count, options, number))
             ),
@@ -73,7 +73,7 @@ def train_calibrator(
 
 
 def _turns(options: EpisodicOptions, most_ways: int) -> list[EpisodicOptions]:
-    """Kinds of kept episodes that iterations take in turn."""
+    """Kinds of cached episodes that iterations take in turn."""
     assert options.episodes is not None
     ways = min(SEVERAL_WAYS, most_ways)
     turns = [options]
@@ -102,11 +102,11 @@ def train_method(
     if method.module is None:
         raise GfssError(f"method '{method.name}' has nothing to train")
 
-    def loss(step: Step) -> tuple[Tensor, Tensor]:
+    def loss(step: Iteration) -> tuple[Tensor, Tensor]:
         numbers = range(step.number * options.batch, (step.number + 1) * options.batch)
         total, count = torch.zeros(()), torch.zeros(())
         for i in step.share(numbers):
-            torch.manual_seed(mixed_seed(options.seed, i))  # dropout of this episode, whichever process plays it
+            torch.manual_seed(mixed_seed(options.seed, i))  # dropout of this episode, whichever process computes it
             part, pixels = method.loss(
                 source.for_episode(i).episode(options.seed, i, options.shots, stride=options.label_stride)
             )

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 
 from gfss.training.loop import Schedule
 
-# what only calibrators read, and only with kept episodes
+# what only calibrators read, and only with cached episodes
 CALIBRATOR_ONLY = ("episodes", "pairs", "novel_weight", "overlap", "mixed", "ways", "several", "held_out")
 
 
@@ -21,23 +21,23 @@ class EpisodicOptions:
         shots: supports per fake novel class.
         iterations: optimiser steps.
         batch: episodes per iteration.
-        episodes: how many different episodes are played; None plays fresh ones in every iteration.
-        pairs: query pairs (fake novel image, base image) of a kept episode; one of them is used at a time.
+        episodes: how many different episodes are cached; None draws fresh ones in every iteration.
+        pairs: query pairs (fake novel image, base image) of a cached episode; one of them is used at a time.
         rate: highest learning rate.
         optimiser: ``sgd`` or ``adamw``.
         weight_decay: weight decay.
         label_stride: the loss is taken at every so many pixels.
-        novel_weight: pixels of the fake novel class count so many times in a calibrator's loss on kept episodes.
+        novel_weight: pixels of the fake novel class count so many times in a calibrator's loss on cached episodes.
         overlap: weight of the missed overlap (see :func:`gfss.methods.losses.missed_overlap`) in that loss.
         seed: of episodes and batches.
-        mixed: a calibrator for several shots sees episodes of one shot as often as those of several; kept episodes of
+        mixed: a calibrator for several shots sees episodes of one shot as often as those of several; cached episodes of
             one shot are as many as ``episodes``, those of several shots, which cost more, a third of that.
-        ways: fake novel classes of a kept episode; several at once are shown any images as queries, as in the joint
+        ways: fake novel classes of a cached episode; several at once are shown any images as queries, as in the joint
             protocol, and not pairs.
-        several: so many further episodes of one shot and five ways (or as many as there can be) are kept, and used in
+        several: so many further episodes of one shot and five ways (or as many as there can be) are cached, and used in
             every third iteration.
         held_out: train on episodes of so many base models, each without a part of the base classes
-            (see :class:`gfss.features.sampler.HeldOutSources`); 0 uses the base model itself, as the paper does.
+            (see :class:`gfss.features.sampler.HeldOutSamplers`); 0 uses the base model itself, as the paper does.
     """
 
     shots: PositiveInt = 1

@@ -73,7 +73,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Step:
+class Iteration:
     """One iteration as a loss function sees it.
 
     Attributes:
@@ -91,7 +91,7 @@ class Step:
         return list(samples)[self.rank :: self.world]
 
 
-Loss = Callable[[Step], tuple[Tensor, Tensor]]
+Loss = Callable[[Iteration], tuple[Tensor, Tensor]]
 """The loss of an iteration as (sum over pixels, number of pixels) of this process's samples."""
 
 
@@ -139,7 +139,7 @@ def train(
             for group in optimiser.param_groups:
                 group["lr"] = rate
             torch.manual_seed(mixed_seed(seed, number))  # dropout of this iteration, whatever came before
-            total, count = loss(Step(number, workers.rank, workers.world))
+            total, count = loss(Iteration(number, workers.rank, workers.world))
             count = workers.sum(count.detach().float()).clamp_min(1)
             optimiser.zero_grad(set_to_none=True)
             (total / count).backward()
@@ -197,7 +197,7 @@ def _writer(folder: Path) -> SummaryWriter:
     return SummaryWriter(str(folder / "tensorboard"))
 
 
-def finish(folder: Path) -> None:
+def remove_training_state(folder: Path) -> None:
     """Remove the intermediate checkpoint of a run that is complete."""
     for path in folder.glob("train*"):
         if path.suffix in (".json", ".safetensors"):

@@ -1,4 +1,4 @@
-"""Random features, scores, evidence and calibrators for the tests of calibration."""
+"""Random features, scores, similarity and calibrators for the tests of calibration."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.options import CalibratorOptions
-from gfss.models.calibrators.support_similarity import Evidence
+from gfss.models.calibrators.support_similarity import SimilarityMaps
 from gfss.models.pspnet import BINS, Features
 
 SIZE = (7, 8)
 DEFAULT = CalibratorOptions()
-ATTENTION = CalibratorOptions(kind="cross-covariance")  # with the exchange, as by default
+ATTENTION = CalibratorOptions(kind="cross-covariance")  # with class interaction, as by default
 
 
 def make_features(size: tuple[int, int] = SIZE, dtype: torch.dtype = torch.float64) -> Features:
@@ -38,12 +38,13 @@ def make_scores(
     return torch.cat([logits[:, : 1 + base].softmax(dim=1), logits[:, 1 + base :].sigmoid()], dim=1).to(dtype)
 
 
-def make_evidence(
+def make_similarity(
     base: int = 3, novel: int = 1, maps: int = 3, size: tuple[int, int] = SIZE, dtype: torch.dtype = torch.float64
-) -> Evidence:
-    """Evidence of two images on ``maps`` feature maps.
+) -> SimilarityMaps:
+    """Similarity maps of two images on ``maps`` feature maps.
 
-    Shared scores sum to one over the classes; nearness, likeness and cohesion are in [-1, 1], confusion in [0, 1].
+    Score fusion sums to one over the classes; nearness, likeness and self-similarity are in [-1, 1], confusion in
+    [0, 1].
     """
     generator = torch.Generator().manual_seed(3)
 
@@ -54,14 +55,16 @@ def make_evidence(
     support = maps_of(novel, 2 * maps + 1)
     support[:, :, :-1] = 2 * support[:, :, :-1] - 1
     shared = (6 * maps_of(classes)).softmax(dim=1)
-    return Evidence(shared.to(dtype), support.to(dtype), (2 * maps_of(classes, maps) - 1).to(dtype))
+    return SimilarityMaps(shared.to(dtype), support.to(dtype), (2 * maps_of(classes, maps) - 1).to(dtype))
 
 
-def reorder(evidence: Evidence, order: Sequence[int]) -> Evidence:
-    """Evidence with its classes in another order: background and base classes first, novel ones last, as before."""
-    known = evidence.shared.shape[1] - evidence.support.shape[1]
+def reorder(similarity: SimilarityMaps, order: Sequence[int]) -> SimilarityMaps:
+    """Similarity maps with their classes in another order, novel ones still last."""
+    known = similarity.score_fusion.shape[1] - similarity.support.shape[1]
     novel = [label - known for label in order if label >= known]
-    return Evidence(evidence.shared[:, order], evidence.support[:, novel], evidence.cohesion[:, order])
+    return SimilarityMaps(
+        similarity.score_fusion[:, order], similarity.support[:, novel], similarity.self_similarity[:, order]
+    )
 
 
 def make_calibrator(options: CalibratorOptions, dtype: torch.dtype = torch.float64) -> Calibrator:

@@ -1,4 +1,4 @@
-"""Evidence of a support set in plain loops over positions, classes and maps."""
+"""SimilarityMaps of a support set in plain loops over positions, classes and maps."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def average(values: dict[Place, Vector], share: dict[Place, float]) -> Vector:
 def slow_evidence(
     labels: Tensor, novel: Sequence[int], names: Sequence[str], most: int, support: Features, query: Features
 ) -> np.ndarray:
-    """Evidence (queries, novel, maps, h, w), one number at a time; at most ``most`` positions are kept."""
+    """SimilarityMaps (queries, novel, maps, h, w), one number at a time; at most ``most`` positions are kept."""
     found = np.zeros((len(query), len(novel), 2 * len(names) + 1, *query.size))
     void = shares(labels, VOID, support.size)
     for k, label in enumerate(novel):

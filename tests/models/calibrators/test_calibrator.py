@@ -12,9 +12,9 @@ from tests.models.calibrators.cases import (
     ATTENTION,
     DEFAULT,
     make_calibrator,
-    make_evidence,
     make_features,
     make_scores,
+    make_similarity,
 )
 from torch import Tensor
 from torch.nn import functional as F
@@ -84,7 +84,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def both_forms(name: str, dtype: torch.dtype) -> tuple[Calibrator, Tensor, Tensor]:
     """A calibrator, its output, and the output of the plain form."""
-    options = replace(ATTENTION, **{"features": ("layer4", "pooled"), "exchange": False, **VARIANTS[name]})
+    options = replace(ATTENTION, **{"features": ("layer4", "pooled"), "class_interaction": False, **VARIANTS[name]})
     calibrator = make_calibrator(options, dtype)
     fused, features = make_scores(dtype=dtype), make_features(dtype=dtype)
     offset = attention_reference(calibrator, fused, plain_channels(features, options.features))
@@ -145,21 +145,21 @@ def test_linear_ablations_are_one_matrix_over_positions(name: str, residual: int
 
 def test_the_exchange_hears_the_attention_and_both_are_added_to_scaled_scores() -> None:
     calibrator, fused, features = make_calibrator(ATTENTION), make_scores(novel=2), make_features()
-    assert calibrator.exchange is not None
+    assert calibrator.class_interaction is not None
     assert calibrator.scale is not None
-    evidence = make_evidence(novel=2)
+    similarity = make_similarity(novel=2)
     offsets = attention_reference(calibrator, fused, plain_channels(features, calibrator.options.features))
-    expected = calibrator.scale * fused + offsets + calibrator.exchange(fused, 2, evidence, offsets)
-    torch.testing.assert_close(calibrator(fused, features, 2, evidence), expected, rtol=0, atol=1e-9)
+    expected = calibrator.scale * fused + offsets + calibrator.class_interaction(fused, 2, similarity, offsets)
+    torch.testing.assert_close(calibrator(fused, features, 2, similarity), expected, rtol=0, atol=1e-9)
 
 
 def test_without_attention_the_exchange_is_added_to_scaled_scores() -> None:
-    calibrator, fused, evidence = make_calibrator(DEFAULT), make_scores(novel=2), make_evidence(novel=2)
-    assert calibrator.exchange is not None
+    calibrator, fused, similarity = make_calibrator(DEFAULT), make_scores(novel=2), make_similarity(novel=2)
+    assert calibrator.class_interaction is not None
     assert calibrator.attention is None
     assert calibrator.scale is not None
-    expected = calibrator.scale * fused + calibrator.exchange(fused, 2, evidence)
-    torch.testing.assert_close(calibrator(fused, None, 2, evidence), expected, rtol=0, atol=1e-9)
+    expected = calibrator.scale * fused + calibrator.class_interaction(fused, 2, similarity)
+    torch.testing.assert_close(calibrator(fused, None, 2, similarity), expected, rtol=0, atol=1e-9)
 
 
 def test_the_pixel_network_is_added_to_scaled_scores() -> None:

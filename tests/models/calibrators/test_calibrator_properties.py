@@ -13,9 +13,9 @@ from tests.models.calibrators.cases import (
     DEFAULT,
     SIZE,
     make_calibrator,
-    make_evidence,
     make_features,
     make_scores,
+    make_similarity,
     reorder,
 )
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.class_interaction import log_odds_scores
 from gfss.models.calibrators.cross_covariance import cosine_basis
 from gfss.models.calibrators.options import AS_PRINTED, PRESETS, CalibratorOptions
-from gfss.models.calibrators.support_similarity import Evidence
+from gfss.models.calibrators.support_similarity import SimilarityMaps
 from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import Features
 
@@ -44,9 +44,9 @@ def test_an_untrained_calibrator_with_a_zero_head_gives_the_fused_scores(options
 @pytest.mark.parametrize("novel", [1, 3])
 def test_an_untrained_exchange_starts_at_the_log_odds_rule(options: CalibratorOptions, novel: int) -> None:
     options = replace(options, dimension=12, scale=2.5)
-    fused, evidence = make_scores(novel=novel, dtype=torch.float32), make_evidence(novel=novel, dtype=torch.float32)
-    ours = Calibrator(options, SIZE)(fused, make_features(dtype=torch.float32), novel, evidence)
-    start = log_odds_scores(evidence.shared, novel)
+    fused, similarity = make_scores(novel=novel, dtype=torch.float32), make_similarity(novel=novel, dtype=torch.float32)
+    ours = Calibrator(options, SIZE)(fused, make_features(dtype=torch.float32), novel, similarity)
+    start = log_odds_scores(similarity.score_fusion, novel)
     torch.testing.assert_close(ours, 2.5 * fused + start, rtol=0, atol=1e-6)
 
 
@@ -54,9 +54,9 @@ def test_the_default_scale_is_one() -> None:
     calibrator = Calibrator(replace(DEFAULT, dimension=12), SIZE)
     assert calibrator.scale is not None
     assert calibrator.scale.item() == 1
-    fused, evidence = make_scores(dtype=torch.float32), make_evidence(dtype=torch.float32)
-    ours = calibrator(fused, make_features(dtype=torch.float32), 1, evidence)
-    start = log_odds_scores(evidence.shared, 1)
+    fused, similarity = make_scores(dtype=torch.float32), make_similarity(dtype=torch.float32)
+    ours = calibrator(fused, make_features(dtype=torch.float32), 1, similarity)
+    start = log_odds_scores(similarity.score_fusion, 1)
     torch.testing.assert_close(ours, fused + start, rtol=0, atol=1e-6)
 
 
@@ -64,25 +64,25 @@ def test_the_default_scale_is_one() -> None:
 @pytest.mark.parametrize("novel", [1, 3])
 def test_zero_heads_give_exactly_the_scaled_scores(options: CalibratorOptions, novel: int) -> None:
     calibrator = make_calibrator(options, torch.float32)
-    assert calibrator.exchange is not None
+    assert calibrator.class_interaction is not None
     assert calibrator.scale is not None
-    for part in (calibrator.attention, calibrator.exchange):
+    for part in (calibrator.attention, calibrator.class_interaction):
         for weight in part.head.parameters() if part is not None else ():
             nn.init.zeros_(weight)
-    fused, evidence = make_scores(novel=novel, dtype=torch.float32), make_evidence(novel=novel, dtype=torch.float32)
-    ours = calibrator(fused, make_features(dtype=torch.float32), novel, evidence)
+    fused, similarity = make_scores(novel=novel, dtype=torch.float32), make_similarity(novel=novel, dtype=torch.float32)
+    ours = calibrator(fused, make_features(dtype=torch.float32), novel, similarity)
     assert torch.equal(ours, calibrator.scale * fused)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(sorted(PRESETS)), st.permutations(range(1, 5)), st.permutations(range(3)))
 def test_permuting_classes_permutes_the_output(name: str, base: list[int], novel: list[int]) -> None:
-    """Base classes by themselves, novel ones together with their evidence."""
+    """Base classes by themselves, novel ones together with their similarity."""
     calibrator, fused, features = make_calibrator(PRESETS[name]), make_scores(base=4, novel=3), make_features()
-    evidence = make_evidence(4, 3)
+    similarity = make_similarity(4, 3)
     order = [0, *base, *(5 + k for k in novel)]
-    expected = calibrator(fused, features, 3, evidence)[:, order]
-    ours = calibrator(fused[:, order], features, 3, reorder(evidence, order))
+    expected = calibrator(fused, features, 3, similarity)[:, order]
+    ours = calibrator(fused[:, order], features, 3, reorder(similarity, order))
     torch.testing.assert_close(ours, expected, rtol=0, atol=1e-9)
 
 
@@ -91,7 +91,7 @@ def test_the_number_of_classes_is_free(name: str) -> None:
     calibrator, features = make_calibrator(PRESETS[name]), make_features()
     for base, novel in ((1, 1), (3, 2), (9, 4)):
         fused = make_scores(base, novel)
-        result = calibrator(fused, features, novel, make_evidence(base, novel))
+        result = calibrator(fused, features, novel, make_similarity(base, novel))
         assert result.shape == fused.shape
         assert result.isfinite().all()
 
@@ -104,9 +104,14 @@ def test_without_exchange_a_class_does_not_depend_on_the_others() -> None:
 
 @pytest.mark.parametrize("options", [DEFAULT, ATTENTION], ids=["default", "with attention"])
 def test_images_of_a_batch_do_not_touch_each_other(options: CalibratorOptions) -> None:
-    calibrator, fused, features, evidence = make_calibrator(options), make_scores(), make_features(), make_evidence()
-    alone = calibrator(fused[1:], features[1:], 1, Evidence(*(part[1:] for part in evidence)))
-    torch.testing.assert_close(calibrator(fused, features, 1, evidence)[1:], alone, rtol=0, atol=1e-10)
+    calibrator, fused, features, similarity = (
+        make_calibrator(options),
+        make_scores(),
+        make_features(),
+        make_similarity(),
+    )
+    alone = calibrator(fused[1:], features[1:], 1, SimilarityMaps(*(part[1:] for part in similarity)))
+    torch.testing.assert_close(calibrator(fused, features, 1, similarity)[1:], alone, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,7 @@ def test_images_of_a_batch_do_not_touch_each_other(options: CalibratorOptions) -
 def test_maps_of_another_size_are_taken(name: str, size: tuple[int, int]) -> None:
     calibrator = make_calibrator(PRESETS[name])
     fused = make_scores(size=size)
-    result = calibrator(fused, make_features(size), 1, make_evidence(size=size))
+    result = calibrator(fused, make_features(size), 1, make_similarity(size=size))
     assert result.shape == fused.shape
     assert result.isfinite().all()
 
@@ -124,7 +129,9 @@ def test_maps_of_another_size_are_taken(name: str, size: tuple[int, int]) -> Non
 @pytest.mark.parametrize("normalise", [False, True])
 def test_larger_maps_of_the_same_image_are_calibrated_alike(normalise: bool) -> None:
     trained, larger = (12, 12), (24, 24)
-    options = replace(ATTENTION, normalise=normalise, dimension=6, exchange=False, scale=None, features=("layer4",))
+    options = replace(
+        ATTENTION, normalise=normalise, dimension=6, class_interaction=False, scale=None, features=("layer4",)
+    )
     calibrator = Calibrator(options, trained).double()
     assert calibrator.attention is not None
     calibrator.attention.head.weight.data = calibrator.attention.query.data.T.clone()
@@ -142,7 +149,7 @@ def test_larger_maps_of_the_same_image_are_calibrated_alike(normalise: bool) -> 
 
 def test_attention_dropout_acts_in_training_alone() -> None:
     options = replace(ATTENTION, dropout=0.5)
-    calibrator, given = make_calibrator(options), (make_scores(), make_features(), 1, make_evidence())
+    calibrator, given = make_calibrator(options), (make_scores(), make_features(), 1, make_similarity())
     certain = calibrator(*given)
     torch.testing.assert_close(certain, make_calibrator(ATTENTION)(*given), rtol=0, atol=1e-12)
     assert not torch.allclose(calibrator.train()(*given), certain)
@@ -150,19 +157,19 @@ def test_attention_dropout_acts_in_training_alone() -> None:
 
 def test_weight_names_that_checkpoints_hold() -> None:
     attention = {f"attention.{name}" for name in ("query", "key", "value", "head.weight", "head.bias")}
-    layers = ("look.0", "look.2", "heard")
-    exchange = {f"exchange.{layer}.{part}" for layer in layers for part in ("weight", "bias")}
-    exchange |= {"exchange.own.weight", "exchange.head.weight", "scale"}
+    layers = ("novel_layers.0", "novel_layers.2", "novel_embedding")
+    class_interaction = {f"class_interaction.{layer}.{part}" for layer in layers for part in ("weight", "bias")}
+    class_interaction |= {"class_interaction.class_layer.weight", "class_interaction.head.weight", "scale"}
     pixel = {f"pixel.{layer}.{part}" for layer in ("first", "second") for part in ("weight", "bias")}
-    assert Calibrator(DEFAULT, SIZE).state_dict().keys() == exchange
-    assert Calibrator(ATTENTION, SIZE).state_dict().keys() == attention | exchange | {"attention.temperature"}
+    assert Calibrator(DEFAULT, SIZE).state_dict().keys() == class_interaction
+    assert Calibrator(ATTENTION, SIZE).state_dict().keys() == attention | class_interaction | {"attention.temperature"}
     assert Calibrator(AS_PRINTED, SIZE).state_dict().keys() == attention
     assert Calibrator(PRESETS["pixel"], SIZE).state_dict().keys() == pixel | {"scale"}
 
 
 def test_what_calibrators_look_at() -> None:
     reading = {
-        name: (calibrator.reads_features, calibrator.reads_evidence)
+        name: (calibrator.reads_features, calibrator.reads_similarity)
         for name, calibrator in ((name, make_calibrator(options)) for name, options in PRESETS.items())
     }
     assert {name for name, (features, _) in reading.items() if features} == {
@@ -170,21 +177,21 @@ def test_what_calibrators_look_at() -> None:
         "pcn-as-printed",
         "pcn",
     }
-    assert {name for name, (_, evidence) in reading.items() if evidence} == {
+    assert {name for name, (_, similarity) in reading.items() if similarity} == {
         "pcn-support",
         "pcn-support-same-model",
         "pcn-support-attention",
     }
-    for name, (features, evidence) in reading.items():
+    for name, (features, similarity) in reading.items():
         result = make_calibrator(PRESETS[name])(
-            make_scores(), make_features() if features else None, 1, make_evidence() if evidence else None
+            make_scores(), make_features() if features else None, 1, make_similarity() if similarity else None
         )
         assert result.isfinite().all()
 
 
-def test_only_compared_maps_count_for_the_size_of_the_evidence() -> None:
+def test_only_compared_maps_count_for_the_size_of_the_similarity() -> None:
     options = replace(ATTENTION, features=("layer4", "pooled"), compared=("bottleneck",))
-    result = make_calibrator(options)(make_scores(novel=2), make_features(), 2, make_evidence(novel=2, maps=1))
+    result = make_calibrator(options)(make_scores(novel=2), make_features(), 2, make_similarity(novel=2, maps=1))
     assert result.isfinite().all()
 
 

@@ -14,7 +14,7 @@ from tests.models.calibrators.cases import SIZE, make_features, make_scores
 from tests.models.calibrators.support_similarity_loops import Vector, inner, unit, vectors
 from torch import Tensor
 
-from gfss.models.calibrators.self_similarity import cohesion
+from gfss.models.calibrators.self_similarity import self_similarity
 from gfss.models.pspnet import Features
 
 NAMES = ("layer3", "layer4", "bottleneck")
@@ -56,14 +56,14 @@ def changed(query: Features, factor: Tensor) -> Features:
 def test_cohesion_equals_loops(names: tuple[str, ...], size: tuple[int, int]) -> None:
     query, scores = make_features(size), shared_scores(size)
     query.bottleneck[0, :, 1, 2] = 0  # nothing was seen here
-    found = cohesion(query, scores, names)
+    found = self_similarity(query, scores, names)
     assert found.shape == (2, CLASSES, len(names), *size)
     np.testing.assert_allclose(found, slow_cohesion(query, slow.array(scores), names), rtol=0, atol=1e-9)
 
 
 def test_cohesion_equals_loops_in_single_precision() -> None:
     query, scores = make_features(dtype=torch.float32), shared_scores(dtype=torch.float32)
-    found = cohesion(query, scores, NAMES)
+    found = self_similarity(query, scores, NAMES)
     assert found.dtype == torch.float32
     np.testing.assert_allclose(found, slow_cohesion(query, slow.array(scores), NAMES), rtol=0, atol=1e-5)
 
@@ -74,7 +74,7 @@ def test_values_are_cosines() -> None:
     level = torch.randn(CLASSES, 3, *SIZE, generator=generator, dtype=torch.float64)
     query = Features({"layer4": level}, (), level, level)
     scores = torch.rand(CLASSES, CLASSES, *SIZE, generator=generator, dtype=torch.float64)
-    found = cohesion(query, scores, ("layer4",))
+    found = self_similarity(query, scores, ("layer4",))
     assert found.abs().max() <= 1 + 1e-9
     assert found.min() < -0.5 < 0.5 < found.max()
     np.testing.assert_allclose(found, slow_cohesion(query, slow.array(scores), ("layer4",)), rtol=0, atol=1e-9)
@@ -84,8 +84,8 @@ def test_values_are_cosines() -> None:
 @given(st.permutations(range(CLASSES)))
 def test_permuting_classes_permutes_the_result(order: list[int]) -> None:
     query, scores = make_features(), shared_scores()
-    expected = cohesion(query, scores, NAMES)[:, order]
-    torch.testing.assert_close(cohesion(query, scores[:, order], NAMES), expected, rtol=0, atol=1e-12)
+    expected = self_similarity(query, scores, NAMES)[:, order]
+    torch.testing.assert_close(self_similarity(query, scores[:, order], NAMES), expected, rtol=0, atol=1e-12)
 
 
 @settings(max_examples=15, deadline=None)
@@ -93,12 +93,12 @@ def test_permuting_classes_permutes_the_result(order: list[int]) -> None:
 def test_lengths_of_features_and_scores_of_a_class_do_not_matter(seed: int, label: int, factor: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     query, scores = make_features(), shared_scores()
-    expected = cohesion(query, scores, NAMES)
+    expected = self_similarity(query, scores, NAMES)
     lengths = 0.1 + 5 * torch.rand(2, 1, *SIZE, generator=generator, dtype=torch.float64)  # another one everywhere
-    torch.testing.assert_close(cohesion(changed(query, lengths), scores, NAMES), expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(self_similarity(changed(query, lengths), scores, NAMES), expected, rtol=0, atol=1e-9)
     scaled = scores.clone()
     scaled[:, label] *= factor
-    torch.testing.assert_close(cohesion(query, scaled, NAMES), expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(self_similarity(query, scaled, NAMES), expected, rtol=0, atol=1e-9)
 
 
 def test_a_query_that_is_alike_everywhere_is_like_every_class() -> None:
@@ -106,7 +106,7 @@ def test_a_query_that_is_alike_everywhere_is_like_every_class() -> None:
     everywhere = torch.ones(2, 1, *SIZE, dtype=torch.float64)
     same = {name: (level[:, :, 3:4, 3:4].abs() + 0.1) * everywhere for name, level in query.levels.items()}
     alike = replace(query, levels=same, bottleneck=(query.bottleneck[:, :, 2:3, 2:3] + 0.1) * everywhere)
-    found = cohesion(alike, scores, NAMES)
+    found = self_similarity(alike, scores, NAMES)
     torch.testing.assert_close(found, torch.ones_like(found), rtol=0, atol=1e-9)
 
 
@@ -116,7 +116,7 @@ def test_sure_positions_count_more_than_doubtful_ones() -> None:
     level[:, 0, :, :3], level[:, 1, :, 3:] = 1, 1
     scores = torch.full((1, 2, 4, 6), 0.1, dtype=torch.float64)
     scores[:, 0, :, :3], scores[:, 1, :, 3:] = 0.9, 0.9
-    found = cohesion(Features({"layer4": level}, (), level, level), scores, ("layer4",))[0, :, 0]
+    found = self_similarity(Features({"layer4": level}, (), level, level), scores, ("layer4",))[0, :, 0]
     near, far = 81 / np.hypot(81, 1), 1 / np.hypot(81, 1)  # squares of nine to one
     expected = torch.full((2, 4, 6), far, dtype=torch.float64)
     expected[0, :, :3], expected[1, :, 3:] = near, near
@@ -125,7 +125,7 @@ def test_sure_positions_count_more_than_doubtful_ones() -> None:
 
 def test_images_of_a_batch_do_not_touch_each_other() -> None:
     query, scores = make_features(), shared_scores()
-    together = cohesion(query, scores, NAMES)
+    together = self_similarity(query, scores, NAMES)
     for i in range(2):
-        alone = cohesion(query[[i]], scores[[i]], NAMES)
+        alone = self_similarity(query[[i]], scores[[i]], NAMES)
         torch.testing.assert_close(alone[0], together[i], rtol=0, atol=1e-12)

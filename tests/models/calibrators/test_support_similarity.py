@@ -1,4 +1,4 @@
-"""Evidence of the support set against plain loops over positions, classes and maps."""
+"""SimilarityMaps of the support set against plain loops over positions, classes and maps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from torch import Tensor
 
 from gfss.data.catalog import VOID
 from gfss.models.calibrators import support_similarity as module
-from gfss.models.calibrators.self_similarity import cohesion
-from gfss.models.calibrators.support_similarity import compare, evidence_channels, gather, remember
+from gfss.models.calibrators.self_similarity import self_similarity
+from gfss.models.calibrators.support_similarity import (
+    build_support_memory,
+    similarity_maps,
+    support_similarity,
+    support_similarity_channels,
+)
 from gfss.models.pspnet import BINS, Features
 
 SIZE = (4, 5)
@@ -87,18 +92,18 @@ def test_evidence_equals_loops(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     case = CASES[name]
     monkeypatch.setattr(module, "MOST_POSITIONS", case.most)
     support, query = make_features(len(case.labels), 0), make_features(2, 1)
-    memory = remember(support, case.labels, case.novel, case.names)
+    memory = build_support_memory(support, case.labels, case.novel, case.names)
     assert memory.novel == len(case.novel)
-    found = compare(memory, query)
+    found = support_similarity(memory, query)
     expected = slow_evidence(case.labels, case.novel, case.names, case.most, support, query)
-    assert found.shape == (2, len(case.novel), evidence_channels(len(case.names)), *SIZE)
+    assert found.shape == (2, len(case.novel), support_similarity_channels(len(case.names)), *SIZE)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_the_cases_are_what_they_are_called() -> None:
     def rest(name: str) -> int:
         case = CASES[name]
-        return len(remember(make_features(len(case.labels), 0), case.labels, case.novel, NAMES).rest[0][0])
+        return len(build_support_memory(make_features(len(case.labels), 0), case.labels, case.novel, NAMES).rest[0][0])
 
     assert rest("nothing but the object and void") == rest("a part of the object everywhere") == 0
     assert rest("one class, one support") > 4
@@ -108,7 +113,7 @@ def test_the_cases_are_what_they_are_called() -> None:
 def test_a_memory_holds_vectors_of_length_one_and_a_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_POSITIONS", 4)
     case = CASES["three classes"]
-    memory = remember(make_features(3, 2), case.labels, case.novel, ("layer3", "layer4"))
+    memory = build_support_memory(make_features(3, 2), case.labels, case.novel, ("layer3", "layer4"))
     for rows in (*memory.object, *memory.rest):
         for one in rows:
             assert 0 < len(one) <= 4
@@ -123,7 +128,7 @@ def test_by_itself_a_memory_keeps_few_positions() -> None:
     support = make_features(1, 2, (20, 25))
     labels = torch.zeros(1, 20 * CELL, 25 * CELL, dtype=torch.uint8)
     labels[:, :, : 13 * CELL] = BASE + 1
-    memory = remember(support, labels, (BASE + 1,), ("layer4",))
+    memory = build_support_memory(support, labels, (BASE + 1,), ("layer4",))
     inside, outside = memory.object[0][0], memory.rest[0][0]
     assert len(inside) == len(outside) == 96  # of 260 and 240
     vectors = support.unit("layer4")[0].movedim(0, 2)
@@ -138,48 +143,48 @@ def test_more_support_images_keep_more_positions_up_to_a_limit(supports: int, mo
     support = make_features(supports, 2, (20, 25))
     labels = torch.zeros(supports, 20 * CELL, 25 * CELL, dtype=torch.uint8)
     labels[:, :, : 13 * CELL] = BASE + 1
-    memory = remember(support, labels, (BASE + 1,), ("layer4",))
+    memory = build_support_memory(support, labels, (BASE + 1,), ("layer4",))
     assert len(memory.object[0][0]) == len(memory.rest[0][0]) == most
 
 
 @pytest.mark.parametrize("maps", [1, 2, 5])
 def test_evidence_channels_count_what_the_support_says(maps: int) -> None:
     names = (NAMES * 2)[:maps]
-    found = compare(remember(make_features(1, 0), ONE, (BASE + 1,), names), make_features(2, 1))
-    assert found.shape[2] == evidence_channels(maps) == 2 * maps + 1
+    found = support_similarity(build_support_memory(make_features(1, 0), ONE, (BASE + 1,), names), make_features(2, 1))
+    assert found.shape[2] == support_similarity_channels(maps) == 2 * maps + 1
 
 
 @pytest.mark.parametrize("name", ["one class, one support", "three classes", "other maps"])
 def test_all_evidence_is_gathered_in_its_place(name: str) -> None:
     case = CASES[name]
     support, query = make_features(len(case.labels), 0), make_features(2, 1)
-    memory = remember(support, case.labels, case.novel, case.names)
+    memory = build_support_memory(support, case.labels, case.novel, case.names)
     generator = torch.Generator().manual_seed(5)
     shared = (3 * torch.randn(2, 1 + BASE + len(case.novel), *SIZE, generator=generator)).softmax(dim=1)
-    found = gather(memory, query, shared)
-    assert torch.equal(found.shared, shared)
-    assert torch.equal(found.support, compare(memory, query))
-    assert torch.equal(found.cohesion, cohesion(query, shared, case.names))
-    assert found.cohesion.shape == (2, 1 + BASE + len(case.novel), len(case.names), *SIZE)
+    found = similarity_maps(memory, query, shared)
+    assert torch.equal(found.score_fusion, shared)
+    assert torch.equal(found.support, support_similarity(memory, query))
+    assert torch.equal(found.self_similarity, self_similarity(query, shared, case.names))
+    assert found.self_similarity.shape == (2, 1 + BASE + len(case.novel), len(case.names), *SIZE)
 
 
 @pytest.mark.parametrize("size", [SIZE, (7, 3)])
 def test_queries_are_compared_alike_in_any_chunks(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES["three classes"]
-    memory = remember(make_features(3, 0), case.labels, case.novel, NAMES)
+    memory = build_support_memory(make_features(3, 0), case.labels, case.novel, NAMES)
     query = make_features(5, 1, size)
-    together = compare(memory, query)
+    together = support_similarity(memory, query)
     monkeypatch.setattr(module, "CHUNK", 2)
-    torch.testing.assert_close(compare(memory, query), together, rtol=0, atol=1e-6)
+    torch.testing.assert_close(support_similarity(memory, query), together, rtol=0, atol=1e-6)
     for i in range(5):
-        torch.testing.assert_close(compare(memory, query[[i]])[0], together[i], rtol=0, atol=1e-6)
+        torch.testing.assert_close(support_similarity(memory, query[[i]])[0], together[i], rtol=0, atol=1e-6)
 
 
 def test_nearness_and_likeness_are_larger_on_the_object() -> None:
     episode = make_episode(shots=2, novel=2, queries=4)
     support = episode.support
-    memory = remember(support.features, support.labels, support.novel_labels, NAMES)
-    found = compare(memory, episode.query.features)
+    memory = build_support_memory(support.features, support.labels, support.novel_labels, NAMES)
+    found = support_similarity(memory, episode.query.features)
     truth = map_labels(episode.query.labels, episode.query.features.size)
     for k, label in enumerate(support.novel_labels):
         for values in found[:, k, :-1].unbind(dim=1):
@@ -188,17 +193,11 @@ def test_nearness_and_likeness_are_larger_on_the_object() -> None:
 
 def test_the_scale_of_features_does_not_matter() -> None:
     support, query = make_features(1, 0), make_features(2, 1)
-    plain = compare(remember(support, ONE, (BASE + 1,), NAMES), query)
+    plain = support_similarity(build_support_memory(support, ONE, (BASE + 1,), NAMES), query)
     support, query = (
         replace(one, levels={name: 7 * level for name, level in one.levels.items()}, bottleneck=7 * one.bottleneck)
         for one in (support, query)
     )
-    torch.testing.assert_close(compare(remember(support, ONE, (BASE + 1,), NAMES), query), plain, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("rows", [1, 4, 5, 6, 40])
-def test_highest_values_equal_a_sort(rows: int) -> None:
-    values = torch.randint(-9, 9, (2, rows, 7), generator=torch.Generator().manual_seed(rows)).double()  # with ties
-    found = module._highest(values, min(rows, 5))
-    expected = [sorted(column.tolist(), reverse=True)[:5] for image in values for column in image.T]
-    assert found.transpose(1, 2).flatten(0, 1).tolist() == expected
+    torch.testing.assert_close(
+        support_similarity(build_support_memory(support, ONE, (BASE + 1,), NAMES), query), plain, rtol=0, atol=1e-5
+    )

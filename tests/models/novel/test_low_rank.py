@@ -1,4 +1,4 @@
-"""The thin form of a fitted first layer against convolutions, and what leaving out directions costs."""
+"""The low-rank form of a fitted first layer against convolutions, and what leaving out directions costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.models.novel.low_rank import thin
+from gfss.models.novel.low_rank import low_rank
 
 HIDDEN, CHANNELS = 6, 5
 
@@ -27,7 +27,7 @@ def moved(seed: int, rank: int) -> Tensor:
 def test_all_directions_are_the_layer_itself(rank: int) -> None:
     start, maps = drawn(0, HIDDEN, CHANNELS, 3, 3), drawn(1, 4, CHANNELS, 7, 8)
     weights = start + moved(2, rank)
-    layer = thin(weights, start, smallest=1e-6)
+    layer = low_rank(weights, start, smallest=1e-6)
     assert layer.directions.shape == (rank, CHANNELS, 3, 3)
     found = layer(maps, F.conv2d(maps, start, padding=1))
     torch.testing.assert_close(found, F.conv2d(maps, weights, padding=1))
@@ -38,7 +38,7 @@ def test_all_directions_are_the_layer_itself(rank: int) -> None:
 def test_what_is_left_out_is_small(seed: int, smallest: float) -> None:
     start = drawn(seed, HIDDEN, CHANNELS, 3, 3)
     weights = start + moved(seed + 1, HIDDEN)
-    layer = thin(weights, start, smallest)
+    layer = low_rank(weights, start, smallest)
     found = start + torch.einsum("hr,rcyx->hcyx", layer.mix, layer.directions)
     torch.testing.assert_close(layer.whole(start), found)
     largest = torch.linalg.matrix_norm((weights - start).flatten(1), ord=2)
@@ -49,5 +49,5 @@ def test_what_is_left_out_is_small(seed: int, smallest: float) -> None:
 
 def test_a_layer_that_did_not_move() -> None:
     start, maps = drawn(0, HIDDEN, CHANNELS, 3, 3), drawn(1, 2, CHANNELS, 4, 4)
-    begun = F.conv2d(maps, start, padding=1)
-    assert torch.equal(thin(start, start)(maps, begun), begun)
+    response = F.conv2d(maps, start, padding=1)
+    assert torch.equal(low_rank(start, start, 0.02)(maps, response), response)

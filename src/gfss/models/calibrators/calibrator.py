@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from gfss.common.errors import GfssError, unknown
-from gfss.models.calibrators.class_interaction import Exchange, PixelExchange
+from gfss.models.calibrators.class_interaction import ClassInteraction, PixelInteraction
 from gfss.models.calibrators.cross_covariance import CrossCovariance
 from gfss.models.calibrators.options import CalibratorOptions, Kind
-from gfss.models.calibrators.support_similarity import Evidence
+from gfss.models.calibrators.support_similarity import SimilarityMaps
 from gfss.models.pspnet import Features
 
 
@@ -33,46 +33,49 @@ class Calibrator(nn.Module):
         self.attention = None
         self.linear = None
         self.pixel = None
-        self.exchange = None
+        self.class_interaction = None
         if options.kind in ("cross-covariance", "self-attention"):
             self.attention = CrossCovariance(options, size)
         elif options.kind in ("linear", "linear-no-residual"):
             self.linear = nn.Linear(positions, positions)
         elif options.kind == "pixel":
-            self.pixel = PixelExchange()
-        elif options.kind != "exchange":
+            self.pixel = PixelInteraction()
+        elif options.kind != "class-interaction":
             raise unknown("calibrator", options.kind, get_args(Kind))
-        if options.exchange:
-            self.exchange = Exchange(len(options.compared), self.attention is not None, options.both_fusions)
+        if options.class_interaction:
+            attention = self.attention is not None
+            self.class_interaction = ClassInteraction(len(options.compared), attention, options.both_fusions)
 
-    def forward(self, fused: Tensor, features: Features | None, novel: int, evidence: Evidence | None = None) -> Tensor:
+    def forward(
+        self, fused: Tensor, features: Features | None, novel: int, similarity: SimilarityMaps | None = None
+    ) -> Tensor:
         """Calibrate.
 
         Args:
             fused: fused scores (batch, background + base + novel, h, w).
             features: of the same images; None will do where :attr:`reads_features` is false.
             novel: number of novel classes, last in class order.
-            evidence: what support and query say; None will do where :attr:`reads_evidence` is false.
+            similarity: of the query to the support and to itself; None will do where :attr:`reads_similarity` is false.
 
         Returns:
             Scores like ``fused``; their softmax are the calibrated probabilities.
         """
-        kept = fused if self.scale is None else fused * self.scale
+        scores = fused if self.scale is None else fused * self.scale
         if self.linear is not None:
-            return self._linear(kept, fused)
+            return self._linear(scores, fused)
         if self.pixel is not None:
-            return kept + self.pixel(fused, novel)
+            return scores + self.pixel(fused, novel)
         offsets = None
         if self.attention is not None:
             offsets = self.attention(fused, self._tokens(fused, features))
-            kept = kept + offsets
-        if self.exchange is None:
-            return kept
-        if evidence is None:
+            scores = scores + offsets
+        if self.class_interaction is None:
+            return scores
+        if similarity is None:
             raise GfssError(
                 "this calibrator needs the similarity maps of support and query; pass them, or use another calibrator"
             )
-        return kept + self.exchange(fused, novel, evidence, offsets)
+        return scores + self.class_interaction(fused, novel, similarity, offsets)
 
     def _tokens(self, fused: Tensor, features: Features | None) -> list[Tensor]:
         if not self.reads_features:
@@ -82,15 +85,15 @@ class Calibrator(nn.Module):
 
     @property
     def reads_features(self) -> bool:
-        """Whether it looks at the image's features, not only at scores and evidence."""
+        """Whether it looks at the image's features, not only at scores and similarity maps."""
         return self.options.kind == "cross-covariance"
 
     @property
-    def reads_evidence(self) -> bool:
-        """Whether it looks at the evidence of support and query."""
-        return self.exchange is not None
+    def reads_similarity(self) -> bool:
+        """Whether it looks at the similarity maps of support and query."""
+        return self.class_interaction is not None
 
-    def _linear(self, kept: Tensor, fused: Tensor) -> Tensor:
+    def _linear(self, scores: Tensor, fused: Tensor) -> Tensor:
         assert self.linear is not None
         if fused.shape[-2:] != self.map_size:
             raise GfssError(
@@ -98,7 +101,7 @@ class Calibrator(nn.Module):
                 f"these are {fused.shape[-2]} x {fused.shape[-1]}"
             )
         offset = self.linear(fused.flatten(2)).view_as(fused)
-        return offset if self.options.kind == "linear-no-residual" else kept + offset
+        return offset if self.options.kind == "linear-no-residual" else scores + offset
 
 
 def channel_maps(features: Features, names: Sequence[str]) -> list[Tensor]:

@@ -1,12 +1,12 @@
-"""Exchange between classes: a novel class learns that a base class already claims a pixel, and the other way round.
+"""Class interaction: a novel class learns that a base class already claims a pixel, and the other way round.
 
 The cross-covariance treats every class by itself. The two networks here are shared by all classes, so the number of
 classes stays free and their order does not matter:
 
-* :class:`PixelExchange` sees a pixel's scores and nothing else: the smallest learned calibrator;
-* :class:`Exchange` also sees both fusions, what support (:mod:`gfss.models.calibrators.support_similarity`) and query
-  (:mod:`gfss.models.calibrators.self_similarity`) say, the neighbourhood of the pixel and the cross-covariance's
-  offsets.
+* :class:`PixelInteraction` sees a pixel's scores and nothing else: the smallest learned calibrator;
+* :class:`ClassInteraction` also sees both fusions, the similarity to the support
+  (:mod:`gfss.models.calibrators.support_similarity`) and within the query
+  (:mod:`gfss.models.calibrators.self_similarity`), the neighbourhood of the pixel and the cross-covariance's offsets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from gfss.models.calibrators.support_similarity import Evidence
+from gfss.models.calibrators.support_similarity import SimilarityMaps
 
 LOG_FLOOR = 1e-4
 SURE = 1e-3  # novel probabilities are taken as between this and one minus this
@@ -25,7 +25,7 @@ CLASS_INPUTS = 8
 NOVEL_INPUTS = 14  # of a novel class, and six more for every feature map
 
 
-class PixelExchange(nn.Module):
+class PixelInteraction(nn.Module):
     """Offsets of all class scores from the scores at the same pixel."""
 
     def __init__(self, hidden: int = 32) -> None:
@@ -36,84 +36,84 @@ class PixelExchange(nn.Module):
             nn.init.zeros_(weight)
 
     def forward(self, fused: Tensor, novel: int) -> Tensor:
-        """Offsets (batch, classes, h, w); arguments as in :meth:`Exchange.forward`."""
+        """Offsets (batch, classes, h, w); arguments as in :meth:`ClassInteraction.forward`."""
         inputs = class_inputs(fused, novel).flatten(0, 1)
         return self.second(torch.relu(self.first(inputs))).view_as(fused)
 
 
-class Exchange(nn.Module):
-    """Offsets of all class scores from scores, evidence and cross-covariance.
+class ClassInteraction(nn.Module):
+    """Offsets of all class scores from scores, similarity maps and cross-covariance.
 
     Scores come in two forms: each classifier's softmax by itself (NSF), and one softmax over the scores of both (score
-    fusion), where a new class has to hold its own against the old ones. Two 3x3 convolutions look at each novel class's
-    score and evidence maps; their result is what this class says about a pixel. A second network then decides for every
-    class: a novel one hears what is said for itself, any other class what is said for its strongest novel rival. The
-    last layer also sees the log-odds rule on score fusion, where training starts.
+    fusion), where a new class has to hold its own against the old ones. Two 3x3 convolutions turn each novel class's
+    score and similarity maps into an embedding of every pixel. A second network then scores every class: a novel class
+    with its own embedding, any other class with that of its strongest novel rival. The last layer also sees the
+    log-odds rule on score fusion, where training starts.
 
     Args:
-        maps: number of feature maps that evidence comes from.
+        maps: number of feature maps that are compared.
         attention: whether offsets of the cross-covariance come in.
-        both_fusions: whether the scores of score fusion are read; NSF's take their place otherwise (cohesion always
-            comes from score fusion).
+        both_fusions: whether the scores of score fusion are read; NSF's take their place otherwise (self-similarity
+            always comes from score fusion).
         hidden: width of both networks.
     """
 
     def __init__(self, maps: int, attention: bool, both_fusions: bool = True, hidden: int = 48) -> None:
         super().__init__()
         self.both_fusions = both_fusions
-        self.look = nn.Sequential(
+        self.novel_layers = nn.Sequential(
             nn.Conv2d(NOVEL_INPUTS + 6 * maps, hidden, 3, padding=1),
             nn.ReLU(),
             nn.Conv2d(hidden, hidden, 3, padding=1),
             nn.ReLU(),
         )
-        self.heard = nn.Conv2d(hidden, hidden, 1)
-        self.own = nn.Conv2d(CLASS_INPUTS + 2 + 2 * maps + 2 * attention, hidden, 1, bias=False)
+        self.novel_embedding = nn.Conv2d(hidden, hidden, 1)
+        self.class_layer = nn.Conv2d(CLASS_INPUTS + 2 + 2 * maps + 2 * attention, hidden, 1, bias=False)
         self.head = nn.Conv2d(hidden + 1, 1, 1, bias=False)  # a bias would move all classes alike
         nn.init.zeros_(self.head.weight)
         with torch.no_grad():
             self.head.weight[0, -1] = 1
 
-    def forward(self, fused: Tensor, novel: int, evidence: Evidence, offsets: Tensor | None = None) -> Tensor:
+    def forward(self, fused: Tensor, novel: int, similarity: SimilarityMaps, offsets: Tensor | None = None) -> Tensor:
         """Offsets (batch, classes, h, w).
 
         Args:
             fused: NSF scores in [0, 1], (batch, classes, h, w).
             novel: number of novel classes, last in class order.
-            evidence: what support and query say.
+            similarity: of the query to the support and to itself.
             offsets: of the cross-covariance, like ``fused``.
         """
         batch, classes, height, width = fused.shape
-        known, shared = classes - novel, evidence.shared if self.both_fusions else fused
-        together = cohesion_inputs(evidence.cohesion)
-        seen = torch.cat([novel_inputs(fused, shared, evidence.support), together[:, known:]], dim=2).flatten(0, 1)
-        said = self.look(seen.contiguous(memory_format=torch.channels_last))
-        said = self.heard(said).contiguous().view(batch, novel, -1, height, width).transpose(1, 2)
-        own = [*class_inputs(shared, novel).unbind(dim=2), fused, logs(fused), *together.unbind(dim=2)]
+        known, scores = classes - novel, similarity.score_fusion if self.both_fusions else fused
+        within = self_similarity_inputs(similarity.self_similarity)
+        novel_maps = torch.cat([novel_inputs(fused, scores, similarity.support), within[:, known:]], dim=2)
+        embedding = self.novel_layers(novel_maps.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+        embedding = self.novel_embedding(embedding).contiguous().view(batch, novel, -1, height, width).transpose(1, 2)
+        maps = [*class_inputs(scores, novel).unbind(dim=2), fused, log_scores(fused), *within.unbind(dim=2)]
         if offsets is not None:
-            own += [offsets, strongest_other(offsets)]
-        inputs, rivals = torch.stack(own, dim=1), strongest_novel(said, shared[:, known:])
+            maps += [offsets, strongest_other(offsets)]
+        inputs, rival = torch.stack(maps, dim=1), strongest_novel(embedding, scores[:, known:])
         if torch.compiler.is_exporting():
-            decided = self._decide(inputs, rivals, said)
-        else:  # image by image: what is hidden is large, and stays in the processor's cache so
-            parts = zip(inputs.split(1), rivals.split(1), said.split(1), strict=True)
-            decided = torch.cat([self._decide(*part) for part in parts])
-        return decided + self.head.weight[0, -1] * log_odds_scores(shared, novel)
+            learned = self._class_scores(inputs, rival, embedding)
+        else:  # image by image: the hidden maps are large, and stay in the processor's cache so
+            images = zip(inputs.split(1), rival.split(1), embedding.split(1), strict=True)
+            learned = torch.cat([self._class_scores(*image) for image in images])
+        return learned + self.head.weight[0, -1] * log_odds_scores(scores, novel)
 
-    def _decide(self, own: Tensor, rivals: Tensor, said: Tensor) -> Tensor:
-        """The second network without its last input, (batch, classes, h, w).
+    def _class_scores(self, inputs: Tensor, rival: Tensor, embedding: Tensor) -> Tensor:
+        """The second network without the log-odds rule, (batch, classes, h, w).
 
         Args:
-            own: what is known of every class, (batch, inputs, classes, h, w).
-            rivals: what is said for the strongest novel class, (batch, hidden, h, w).
-            said: for every novel class, (batch, hidden, novel, h, w).
+            inputs: of every class, (batch, inputs, classes, h, w).
+            rival: embedding of the strongest novel class, (batch, hidden, h, w).
+            embedding: of every novel class, (batch, hidden, novel, h, w).
         """
-        hidden = self.own.weight[:, :, 0, 0] @ own.flatten(2)  # faster on a CPU than a convolution
-        heard = hidden.view(len(own), -1, *own.shape[2:])
-        known = own.shape[2] - said.shape[2]
-        heard[:, :, :known] += rivals[:, :, None]
-        heard[:, :, known:] += said
-        return (self.head.weight[0, :-1, 0, 0] @ hidden.relu_()).view_as(own[:, 0])
+        rows = self.class_layer.weight[:, :, 0, 0] @ inputs.flatten(2)  # faster on a CPU than a convolution
+        hidden = rows.view(len(inputs), -1, *inputs.shape[2:])
+        known = inputs.shape[2] - embedding.shape[2]
+        hidden[:, :, :known] += rival[:, :, None]
+        hidden[:, :, known:] += embedding
+        return (self.head.weight[0, :-1, 0, 0] @ rows.relu_()).view_as(inputs[:, 0])
 
 
 def class_inputs(fused: Tensor, novel: int) -> Tensor:
@@ -125,7 +125,7 @@ def class_inputs(fused: Tensor, novel: int) -> Tensor:
     kinds[2, classes - novel :] = 1  # novel
     maps = [
         fused,
-        logs(fused),
+        log_scores(fused),
         strongest_other(fused),
         fused.amax(dim=(2, 3), keepdim=True).expand_as(fused),
         fused.mean(dim=(2, 3), keepdim=True).expand_as(fused),
@@ -134,47 +134,53 @@ def class_inputs(fused: Tensor, novel: int) -> Tensor:
     return torch.stack(maps, dim=2)
 
 
-def cohesion_inputs(cohesion: Tensor) -> Tensor:
-    """Cohesion of every class and its lead over the strongest other class, (batch, classes, 2 maps, h, w)."""
-    scaled = 4 * cohesion - 2  # similarities lie close together: to the size of the other inputs
+def self_similarity_inputs(similarity: Tensor) -> Tensor:
+    """Self-similarity of every class and its lead over the strongest other class, (batch, classes, 2 maps, h, w)."""
+    scaled = 4 * similarity - 2  # similarities lie close together: to the size of the other inputs
     return torch.cat([scaled, scaled - strongest_other(scaled)], dim=2)
 
 
-def novel_inputs(fused: Tensor, shared: Tensor, support: Tensor) -> Tensor:
-    """What is known of every novel class at every pixel, (batch, novel, inputs, h, w)."""
-    known = fused.shape[1] - support.shape[1]
+def novel_inputs(nsf: Tensor, scores: Tensor, support: Tensor) -> Tensor:
+    """What is known of every novel class at every pixel, (batch, novel, inputs, h, w).
+
+    Args:
+        nsf: normalised score fusion, (batch, classes, h, w).
+        scores: score fusion under one softmax, likewise.
+        support: similarity to the support, (batch, novel, 2 maps + 1, h, w).
+    """
+    known = nsf.shape[1] - support.shape[1]
     maps = support.shape[2] // 2
-    alone, new = fused[:, known:, None], shared[:, known:, None]
-    background = shared[:, None, :1].expand_as(new)
-    strongest = shared[:, 1:known].amax(dim=1)[:, None, None].expand_as(new)
-    near, like, confused = support.split([maps, maps, 1], dim=2)
-    near, like = 4 * near, 2 * like  # similarities vary little: to the size of the other inputs
-    whole = torch.cat([log_odds(new), new, near], dim=2)
+    own_nsf, own = nsf[:, known:, None], scores[:, known:, None]
+    background = scores[:, None, :1].expand_as(own)
+    strongest_base = scores[:, 1:known].amax(dim=1)[:, None, None].expand_as(own)
+    nearness, likeness, confusion = support.split([maps, maps, 1], dim=2)
+    nearness, likeness = 4 * nearness, 2 * likeness  # similarities vary little: to the size of the other inputs
+    pooled = torch.cat([scaled_log_odds(own), own, nearness], dim=2)
     inputs = [
-        log_odds(new),
-        new,
+        scaled_log_odds(own),
+        own,
         background,
-        logs(background),
-        strongest,
-        near,
-        like,
-        confused,
-        confused.clamp_min(SURE).log() / LOG_SCALE,
-        whole.amax(dim=(3, 4), keepdim=True).expand_as(whole),
-        whole.mean(dim=(3, 4), keepdim=True).expand_as(whole),
-        log_odds(alone),
-        alone,
-        torch.full_like(new, math.log(support.shape[1]) / 2),
+        log_scores(background),
+        strongest_base,
+        nearness,
+        likeness,
+        confusion,
+        confusion.clamp_min(SURE).log() / LOG_SCALE,
+        pooled.amax(dim=(3, 4), keepdim=True).expand_as(pooled),
+        pooled.mean(dim=(3, 4), keepdim=True).expand_as(pooled),
+        scaled_log_odds(own_nsf),
+        own_nsf,
+        torch.full_like(own, math.log(support.shape[1]) / 2),
     ]
     return torch.cat(inputs, dim=2)
 
 
-def logs(scores: Tensor) -> Tensor:
+def log_scores(scores: Tensor) -> Tensor:
     """Logarithms of scores, to the size of other inputs."""
     return scores.clamp_min(LOG_FLOOR).log() / LOG_SCALE
 
 
-def log_odds(scores: Tensor) -> Tensor:
+def scaled_log_odds(scores: Tensor) -> Tensor:
     """Log-odds of novel scores, to the size of other inputs."""
     return scores.clamp(SURE, 1 - SURE).logit() / LOG_SCALE
 
@@ -186,9 +192,9 @@ def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
     classes was better than n or nothing.
     """
     known = fused.shape[1] - novel
-    old = fused[:, :known].clamp_min(LOG_FLOOR).log()
+    base = fused[:, :known].clamp_min(LOG_FLOOR).log()
     odds = fused[:, known:].clamp(SURE, 1 - SURE).logit() - math.log(novel) / 2
-    return torch.cat([old, old[:, :1] + odds], dim=1)
+    return torch.cat([base, base[:, :1] + odds], dim=1)
 
 
 def strongest_novel(values: Tensor, scores: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-Kind = Literal["cross-covariance", "self-attention", "linear", "linear-no-residual", "pixel", "exchange"]
+Kind = Literal["cross-covariance", "self-attention", "linear", "linear-no-residual", "pixel", "class-interaction"]
 
 
 @dataclass(frozen=True)
@@ -14,8 +14,8 @@ class CalibratorOptions:
     """What a calibrator is made of; the defaults are those of our ``pcn-support``, :data:`PAPER` is the paper's form.
 
     Attributes:
-        kind: ``exchange`` (between classes, with the evidence of support and query; no attention),
-            ``cross-covariance`` (the paper's), ``self-attention``, ``linear``, ``linear-no-residual`` or ``pixel``.
+        kind: ``class-interaction`` (ours, without attention), ``cross-covariance`` (the paper's),
+            ``self-attention``, ``linear``, ``linear-no-residual`` or ``pixel``.
         features: maps whose channels are keys and values; the paper: ``("layer4", "pooled")``.
         dimension: d, columns of the projections.
         heads: attention heads.
@@ -24,14 +24,15 @@ class CalibratorOptions:
         start: projections start as ``cosine`` (low spatial frequencies) or ``random``.
         zero_head: Delta starts at zero, so that training starts at the fused scores.
         scale: initial value of the learned scale of the fused scores; None keeps them as they are.
-        exchange: add the exchange between classes, which also reads the evidence of support and query.
-        compared: maps that this evidence comes from.
-        both_fusions: the exchange reads score fusion beside NSF. Not with episodes of the base model itself: fake
+        class_interaction: add the interaction between classes, which also reads the similarity maps of support and
+            query.
+        compared: feature maps that these similarities are taken in.
+        both_fusions: the interaction reads score fusion beside NSF. Not with episodes of the base model itself: fake
             novel classes that it was trained on have high raw scores, true ones do not.
         dropout: dropout of the attention.
     """
 
-    kind: Kind = "exchange"
+    kind: Kind = "class-interaction"
     features: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
     dimension: int = 256
     heads: int = 1
@@ -40,7 +41,7 @@ class CalibratorOptions:
     start: Literal["cosine", "random"] = "cosine"
     zero_head: bool = True
     scale: float | None = 1.0
-    exchange: bool = True
+    class_interaction: bool = True
     compared: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
     both_fusions: bool = True
     dropout: float = 0.0
@@ -56,7 +57,7 @@ AS_PRINTED = CalibratorOptions(
     start="random",
     zero_head=False,
     scale=None,
-    exchange=False,
+    class_interaction=False,
 )
 # the paper's calibrator; scale of the scores and start of Delta, which it leaves open, settled in its favour
 PAPER = replace(AS_PRINTED, scale=10.0, zero_head=True)
@@ -71,7 +72,7 @@ PRESETS = {
     "self-attention": replace(AS_PRINTED, kind="self-attention", scaling="inside"),
     "linear": replace(AS_PRINTED, kind="linear"),
     "linear-no-residual": replace(AS_PRINTED, kind="linear-no-residual"),
-    "pixel": CalibratorOptions(kind="pixel", scale=10.0, exchange=False),
+    "pixel": CalibratorOptions(kind="pixel", scale=10.0, class_interaction=False),
 }
 
 

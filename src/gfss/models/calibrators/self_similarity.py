@@ -1,9 +1,9 @@
-"""What a query says about itself: does a position look like the rest of what a class claims in the same image?
+"""Similarity within a query: does a position look like the rest of what a class claims in the same image?
 
 One object looks more like itself than like its kind. So each class gathers the features of the positions that it
 claims, which is the covariance of its score map with the feature channels, as in the paper's calibrator, and every
 position is compared with what was gathered. A class that claims next to nothing gathers nothing and is like nothing.
-Nothing is trained; the exchange (:mod:`gfss.models.calibrators.class_interaction`) learns what it means.
+Nothing is trained here; :mod:`gfss.models.calibrators.class_interaction` learns what it means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gfss.models.pspnet import Features
 SHARPNESS = 2  # power of the scores: positions that a class is sure of count more
 
 
-def cohesion(query: Features, scores: Tensor, names: Sequence[str]) -> Tensor:
+def self_similarity(query: Features, scores: Tensor, names: Sequence[str]) -> Tensor:
     """Cosine of every position with what each class claims, (queries, classes, maps, h, w).
 
     Args:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.models.novel.fitting import KERNEL, Descent, convolve, fit_dual, fit_plain
+from gfss.models.novel.fitting import KERNEL, GradientDescent, convolve, fit_dual, fit_plain
 from gfss.models.pspnet import Features
 
 HALVINGS = 6  # a fit that diverges is repeated with half the step, at most so often
@@ -24,7 +24,7 @@ HALVINGS = 6  # a fit that diverges is repeated with half the step, at most so o
 
 @dataclass(frozen=True)
 class NovelOptions:
-    """How the novel classifier is fitted; the defaults are our best, :data:`PAPER` is the paper's way.
+    """How the novel classifier is fitted; :data:`PAPER` is the paper's way, :data:`FROZEN` that of the frozen recipes.
 
     Attributes:
         features: maps it reads (see :meth:`Features.named`); the paper: ``("bottleneck",)``.
@@ -35,6 +35,8 @@ class NovelOptions:
         momentum: momentum of SGD.
         weight_decay: weight decay.
         label_stride: the loss is taken at every so many pixels.
+        low_rank: changes of the first layer are kept along directions whose singular value is at least this share of
+            the largest; 0 keeps all of them (exact). See :mod:`gfss.models.novel.low_rank`.
     """
 
     features: tuple[str, ...] = ("layer3", "layer4", "bottleneck")
@@ -45,12 +47,14 @@ class NovelOptions:
     momentum: NonNegativeFloat = 0.0
     weight_decay: NonNegativeFloat = 0.0
     label_stride: PositiveInt = 4
+    low_rank: NonNegativeFloat = 0.0
 
-    def descent(self, rate: float) -> Descent:
+    def optimiser(self, rate: float) -> GradientDescent:
         """The optimiser's part, at a learning rate."""
-        return Descent(self.steps, rate, self.momentum, self.weight_decay)
+        return GradientDescent(self.steps, rate, self.momentum, self.weight_decay)
 
 
+FROZEN = NovelOptions(low_rank=0.02)
 PAPER = NovelOptions(features=("bottleneck",), normalise=False, hidden=512, rate=0.1, label_stride=1)
 
 
@@ -115,7 +119,7 @@ def fit_novel(
     rate, todo = options.rate, torch.arange(len(maps))
     result: list[Tensor] | None = None
     for _ in range(HALVINGS + 1):
-        fitted = fit(maps[todo], labels[todo], weights[todo], start, options.descent(rate))
+        fitted = fit(maps[todo], labels[todo], weights[todo], start, options.optimiser(rate))
         if result is None:
             result = fitted
         else:

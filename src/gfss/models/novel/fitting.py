@@ -25,7 +25,7 @@ KERNEL = 9  # positions of a 3x3 patch
 
 
 @dataclass(frozen=True)
-class Descent:
+class GradientDescent:
     """Stochastic gradient descent on whole support sets: steps, learning rate, momentum, weight decay."""
 
     steps: int
@@ -44,7 +44,9 @@ class Descent:
         value.sub_(speed, alpha=self.rate)
 
 
-def fit_plain(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tensor], descent: Descent) -> list[Tensor]:
+def fit_plain(
+    maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tensor], descent: GradientDescent
+) -> list[Tensor]:
     """Gradient descent as written: convolution, loss, gradient, step.
 
     Args:
@@ -74,17 +76,19 @@ def fit_plain(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Ten
     return values
 
 
-def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tensor], descent: Descent) -> list[Tensor]:
+def fit_dual(
+    maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tensor], descent: GradientDescent
+) -> list[Tensor]:
     """The same descent with the first layer's weights kept as coefficients of the support's patches.
 
-    Positions that no labelled pixel hears of, such as those of the frame around an image that is not square, never get
+    Positions that no labelled pixel reads, such as those of the frame around an image that is not square, never get
     a coefficient, so they are left out.
     """
     episodes, supports, channels, height, width = maps.shape
     hidden = start[0].shape[0]
     loss_gradient = _LossGradient(labels, weights, (height, width))
-    heard = loss_gradient.heard()
-    maps, near = _cut(maps, heard)
+    read = loss_gradient.read_positions()
+    maps, near = _cut(maps, read)
     here, wide = maps.shape[-2] * maps.shape[-1], maps.shape[-1]
     gram = patch_gram(maps)
     begin = convolve(maps.flatten(0, 1), start[0]).view(episodes, supports, hidden, here)
@@ -99,8 +103,8 @@ def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tens
     for step in range(descent.steps):
         z = scale * begin if step == 0 else torch.baddbmm(begin, gram, coefficients, beta=scale)
         active = z.add_(first_bias[:, None]).relu_()
-        logits[..., heard] = second @ active.transpose(1, 2) + second_bias[..., None]
-        grad = loss_gradient(logits.view(episodes, -1, supports, height, width)).flatten(2)[..., heard]
+        logits[..., read] = second @ active.transpose(1, 2) + second_bias[..., None]
+        grad = loss_gradient(logits.view(episodes, -1, supports, height, width)).flatten(2)[..., read]
         grad_second = grad @ active
         grad_hidden = (grad.transpose(1, 2) @ second).mul_(active.sign_())  # nothing flows back where ReLU gave 0
         grads = (grad_hidden.sum(dim=1), grad_second, grad.sum(dim=2))
@@ -116,17 +120,17 @@ def fit_dual(maps: Tensor, labels: Tensor, weights: Tensor, start: Sequence[Tens
     return [first.permute(0, 3, 4, 1, 2), *small]  # its taps lie one after the other, as convolve reads them
 
 
-def _cut(maps: Tensor, heard: Tensor) -> tuple[Tensor, Tensor]:
+def _cut(maps: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
     """Maps (..., h, w) without the rows below and the columns right of all that patches around some positions read.
 
     Args:
-        heard: numbers of these positions among all of the supports.
+        read: numbers of these positions among all of the supports.
 
     Returns:
         The maps, and the numbers that these positions have there.
     """
     height, width = maps.shape[-2:]
-    support, row, column = heard // (height * width), heard // width % height, heard % width
+    support, row, column = read // (height * width), read // width % height, read % width
     tall, wide = min(height, int(row.max()) + 2), min(width, int(column.max()) + 2)
     return maps[..., :tall, :wide].contiguous(), (support * tall + row) * wide + column
 
@@ -169,7 +173,7 @@ class _LossGradient:
             for length, pixels in zip(size, self.pixels, strict=True)
         )
 
-    def heard(self) -> Tensor:
+    def read_positions(self) -> Tensor:
         """Numbers of the positions that any pixel with a share reads, in any episode."""
         shares = (self.shares > 0).any(dim=0)[0].to(self.down.dtype)  # (supports, height, width)
         return ((self.down.T @ shares @ self.across) > 0).flatten().nonzero()[:, 0]

@@ -1,6 +1,6 @@
 """DIaM's descent along leading directions against the descent in full: time, label maps and figures.
 
-    python benchmarks/diam_descent.py --root PASCAL --runs trained --json diam_descent.json
+    python benchmarks/diam_low_rank.py --root PASCAL --runs trained --json diam_low_rank.json
 
 In full, rows and biases move along all directions of the features and every step reads every support position. Both
 ways score some images of the same tasks, one after the other, and are compared pixel by pixel and in their H.
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +25,13 @@ from gfss.data.catalog import VOID
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.protocols import CHUNK, ProtocolName, draw_tasks
 from gfss.experiments.experiment import Experiment
-from gfss.methods import diam_descent
+from gfss.methods.diam import Diam
+from gfss.methods.diam_low_rank import LowRankForm
+from gfss.methods.diam_options import CHOSEN
 from gfss.models.ops.upsample import class_map
 
 WAYS = ("full", "leading")
-
-
-@contextmanager
-def in_full() -> Iterator[None]:
-    """Until the end all directions count and every step reads all supports."""
-    names = ("SUPPORT_RANK", "QUERY_RANK", "DENSE")
-    usual = {name: getattr(diam_descent, name) for name in names}
-    try:
-        for name in names:
-            setattr(diam_descent, name, sys.maxsize)
-        yield
-    finally:
-        for name, value in usual.items():
-            setattr(diam_descent, name, value)
+WHOLE = LowRankForm(support_rank=sys.maxsize, query_rank=sys.maxsize, dense=sys.maxsize)  # nothing is left out
 
 
 @torch.no_grad()
@@ -52,7 +39,7 @@ def measure(experiment: Experiment, protocol: ProtocolName, shots: int, tasks: i
     """Both ways on the same tasks, on ``each`` query images of every task (all if it has fewer)."""
     source = experiment.val_source
     fold, names = source.fold, source.dataset.classes
-    method = experiment.method("diam", shots)
+    methods = {"full": Diam(CHOSEN, form=WHOLE), "leading": Diam(CHOSEN)}
     classes = [names[c - 1] for c in fold.base], [names[c - 1] for c in fold.novel]
     metrics = {way: {key: metric(*classes) for key, metric in METRICS.items()} for way in WAYS}
     seconds = dict.fromkeys(WAYS, 0.0)
@@ -61,7 +48,7 @@ def measure(experiment: Experiment, protocol: ProtocolName, shots: int, tasks: i
     def answer(way: str, queries: list[int], size: tuple[int, int]) -> Tensor:
         features = source.store.features(queries)
         start = time.perf_counter()
-        scores = method.scores(features)
+        scores = methods[way].scores(features)
         seconds[way] += time.perf_counter() - start
         return class_map(scores, size)
 
@@ -73,15 +60,13 @@ def measure(experiment: Experiment, protocol: ProtocolName, shots: int, tasks: i
         sizes = [(truth.shape[-2], truth.shape[-1]) for truth in truths]
         support = source.support(drawn, fold)
         maps: dict[str, list[Tensor]] = {}
-        with in_full():
+        for way, method in methods.items():
             method.learn(support)
-            maps["full"] = [answer("full", chunk, size) for chunk, size in zip(chunks, sizes, strict=True)]
-        method.learn(support)
-        maps["leading"] = [answer("leading", chunk, size) for chunk, size in zip(chunks, sizes, strict=True)]
+            maps[way] = [answer(way, chunk, size) for chunk, size in zip(chunks, sizes, strict=True)]
         for i, truth in enumerate(truths):
-            heard = truth != VOID
-            equal += int((maps["full"][i] == maps["leading"][i])[heard].sum())
-            pixels += int(heard.sum())
+            labelled = truth != VOID
+            equal += int((maps["full"][i] == maps["leading"][i])[labelled].sum())
+            pixels += int(labelled.sum())
         images += len(queries)
         for way in WAYS:
             outputs = 1 + len(fold.base) + len(drawn.novel)
