@@ -2,7 +2,7 @@
 
     python examples/teach_a_class.py
 
-The pictures are generated scenes of everyday shapes; with your own photographs take the model "voc20-lite0" and give
+The images are generated scenes of everyday shapes; with your own photographs take the model "voc20-lite0" and give
 the paths of your images and masks instead.
 """
 
@@ -41,7 +41,7 @@ def main() -> None:
     result = model.segment(val.images[query])
     print(f"{val.ids[query]}: " + ", ".join(f"{found} {share:.1%}" for found, share in result.found.items()))
     result.save(options.out / "mask.png", overlay=True)
-    side_by_side([Image.fromarray(result.image), result.overlay()], options.out / "picture.png")
+    side_by_side([Image.fromarray(result.image), result.overlay()], options.out / "side-by-side.png")
 
     report = model.report(scenes)  # the val images of the folder are the validation set
     print(report)
@@ -52,12 +52,12 @@ def main() -> None:
     print(f"forgotten again: {name not in model.classes}")
 
 
-def side_by_side(pictures: list[Image.Image], path: Path) -> None:
-    """Write pictures of one size next to each other, twice as large."""
-    width, height = (2 * side for side in pictures[0].size)
-    sheet = Image.new("RGB", (len(pictures) * (width + 8) - 8, height), "white")
-    for place, picture in enumerate(pictures):
-        sheet.paste(picture.resize((width, height), Image.Resampling.NEAREST), (place * (width + 8), 0))
+def side_by_side(images: list[Image.Image], path: Path) -> None:
+    """Write images of one size next to each other, twice as large."""
+    width, height = (2 * side for side in images[0].size)
+    sheet = Image.new("RGB", (len(images) * (width + 8) - 8, height), "white")
+    for place, image in enumerate(images):
+        sheet.paste(image.resize((width, height), Image.Resampling.NEAREST), (place * (width + 8), 0))
     sheet.save(path)
 
 

@@ -42,7 +42,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def yard(tmp_path: Path, assets: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with the photographs that the page speaks of."""
-    for folder, names in {"photos": "ab", "more-photos": "cd", "new-photos": ["yard", "gate"]}.items():
+    for folder, names in {"yard/photos": "ab", "more-photos": "cd", "new-photos": ["yard", "gate"]}.items():
         for name in names:
             image, mask = make.labelled(sum(map(ord, name)))
             files.png(tmp_path / folder / f"{name}.png", image).rename(tmp_path / folder / f"{name}.jpg")
@@ -79,7 +79,7 @@ def test_the_example_runs(yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     runpy.run_path(str(ROOT / "examples" / "teach_a_class.py"), run_name="__main__")
     assert "forgotten again: True" in capsys.readouterr().out
     assert {path.name for path in (yard / "example").iterdir()} == {
-        "mask.png", "mask_overlay.jpg", "picture.png", "report.html", f"knows-{SCENE_CLASSES[0]}",
+        "mask.png", "mask_overlay.jpg", "side-by-side.png", "report.html", f"knows-{SCENE_CLASSES[0]}",
     }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def test_the_page_has_tables_bars_and_times_and_needs_nothing_else(results: Path
     parser = Balance()
     parser.feed(page)
     assert parser.open == []
-    for words in ("Who wins: pascal, lite0, 1 shot, paired protocol", "Class by class", "As new classes", "Times"):
+    for words in ("Comparison: pascal, lite0, 1 shot, paired protocol", "Class by class", "As new classes", "Times"):
         assert words in page
     for number in ("61.5", "38.5", "12.0"):  # averages over folds, minutes of training
         assert f">{number}<" in page
@@ -78,7 +78,7 @@ def test_methods_of_fewer_folds_stand_apart_and_not_in_the_chart(
     monkeypatch.setattr("gfss.reporting.report.balance_chart", chart)
     write_record(results / "newcomer-0.json", fake_record("newcomer", 90.0, 90.0, fold=0))
     page = write_report([results], tmp_path / "report.html").read_text()
-    whole, apart = page.split("on fewer folds, so to be compared with the same folds only", 1)
+    whole, apart = page.split("On fewer folds; comparable only with the same folds", 1)
     assert "newcomer" not in whole
     assert "newcomer" in apart
     assert sorted(drawn) == ["nsf", "pcn-support", "score"]
@@ -114,7 +114,7 @@ def test_a_mean_is_over_folds_and_of_one_kind_of_settings(results: Path, tmp_pat
 def test_a_folder_with_models_beside_the_records_is_reported(results: Path, tmp_path: Path) -> None:
     (results / "scenes" / "base").mkdir(parents=True)
     (results / "scenes" / "base" / "base.json").write_text('{"card": {}, "sha256": "0"}')
-    assert "Who wins" in write_report([results], tmp_path / "report.html").read_text()
+    assert "Comparison" in write_report([results], tmp_path / "report.html").read_text()
 
 
 def test_costs_say_where_they_come_from_and_whether_they_are_all(results: Path, tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_tiny_run_adds_confusion_and_pictures(tmp_path: Path, monkeypatch: pyt
     plan = Plan(make_recipe(tiny_content(tmp_path / "data")), tmp_path / "runs", tmp_path / "results")
     run_plan(plan)
     page = write_report([tmp_path / "results"], tmp_path / "report.html", plan.experiment(0)).read_text()
-    for words in ("Who is taken for whom", "What it looks like", "Where it fails", "data:image/png;base64"):
+    for words in ("Confusion matrix", "Examples", "Failure cases", "data:image/png;base64"):
         assert words in page
 
 

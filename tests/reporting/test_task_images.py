@@ -19,6 +19,6 @@ def test_novel_classes_share_one_colour_that_stands_out() -> None:
 
 
 def test_heat_map_goes_from_blue_to_red() -> None:
-    picture = heat_map(np.zeros((1, 2, 3), dtype=np.uint8), torch.tensor([[0.0, 1.0]]))
-    assert picture[0, 0, 2] > picture[0, 0, 0]
-    assert picture[0, 1, 0] > picture[0, 1, 2]
+    image = heat_map(np.zeros((1, 2, 3), dtype=np.uint8), torch.tensor([[0.0, 1.0]]))
+    assert image[0, 0, 2] > image[0, 0, 0]
+    assert image[0, 1, 0] > image[0, 1, 2]

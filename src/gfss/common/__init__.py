@@ -1,1 +1,1 @@
-"""What every room needs and that knows nothing of segmentation: errors, files, progress, devices, processes."""
+"""Errors, files, progress, devices, processes: what every package needs, without knowledge of segmentation."""

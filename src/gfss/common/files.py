@@ -35,7 +35,7 @@ def cache_folder(name: str) -> Path:
 
 
 def default_cache() -> Path:
-    """Where the system keeps caches of programs; ``~/.cache/gfss``, where gfss kept its own at first, if it exists."""
+    """Where the system keeps caches of programs; ``~/.cache/gfss``, an earlier place of ours, if it exists."""
     try:
         early = Path.home() / ".cache" / "gfss"
     except RuntimeError:
@@ -64,7 +64,7 @@ def is_file(path: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder with its parents; say in one sentence why that fails."""
+    """Create a folder with its parents; raise in one sentence if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -72,7 +72,7 @@ def make_folder(folder: Path) -> None:
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """Raise if nothing can be written to a folder, which is made if it is not there: better before long work."""
+    """Raise if a folder, which is created if needed, is not writable: better before long work."""
     make_folder(folder)
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -147,7 +147,7 @@ def read_json(path: Path) -> Any:
 
 @functools.cache
 def program_hash(*folders: str) -> str:
-    """Changes with every line of code in some folders of this package, so that nothing of an older program is taken."""
+    """Changes with every line of code in some folders of this package, so that nothing of an older version is used."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for folder in folders:

@@ -20,7 +20,7 @@ console = Console(stderr=True)
 
 
 def note(text: str) -> None:
-    """Say something worth knowing without stopping; goes to where errors go."""
+    """Print a remark to stderr."""
     console.print(f"note: {printable(text)}", markup=False, highlight=False, soft_wrap=True)
 
 

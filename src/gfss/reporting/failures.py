@@ -1,6 +1,6 @@
 """Failure cases: the worst tasks of a method, each with the likely reason by measurable criteria.
 
-The paper names three reasons: only part of the object is in the picture, the object looks unlike the support's
+The paper names three reasons: only part of the object is in the image, the object looks unlike the support's
 (variance inside the class), and a known class that looks alike takes it.
 """
 
@@ -22,7 +22,7 @@ from gfss.models.fusion import mask_shares, masked_average
 from gfss.models.ops.upsample import class_map
 
 Reason = Literal["partial object", "confusable class", "intra-class variance"]
-CUT_OFF = 0.12  # share of the outline on the picture's edge from which an object counts as cut off
+CUT_OFF = 0.12  # share of the outline on the image's edge from which an object counts as cut off
 TAKEN = 0.5  # share of the missed pixels that one base class must have taken to count as confusable
 
 
@@ -34,7 +34,7 @@ class Failure:
         task: the task.
         query: place of the query among the task's queries.
         iou: of the novel class in this query, in percent.
-        edge_share: share of the object's outline that lies on the edge of the picture.
+        edge_share: share of the object's outline that lies on the edge of the image.
         taken_by: base class that took most of the missed pixels, empty if none did.
         taken_share: its share of the missed pixels.
         similarity: cosine between the object's mean feature and the support's.
@@ -87,11 +87,11 @@ def worst_tasks(source: EpisodeSampler, method: Method, tasks: Sequence[Task], c
 
 
 def edge_share(mask: Tensor, inside: Tensor) -> float:
-    """Share of a mask's outline that lies on the edge of the picture.
+    """Share of a mask's outline that lies on the edge of the image.
 
     Args:
         mask: object, (height, width) bool.
-        inside: pixels of the picture itself, without padding, (height, width) bool.
+        inside: pixels of the image itself, without padding, (height, width) bool.
     """
     outline = mask & (_eroded(mask) == 0)
     edge = inside & (_eroded(inside) == 0)
@@ -110,7 +110,7 @@ def _failure(source: EpisodeSampler, drawn: Task, query: int, predicted: Tensor,
         task=drawn,
         query=query,
         iou=_iou(predicted, truth, novel),
-        edge_share=edge_share(mask, _picture(truth)),
+        edge_share=edge_share(mask, _image_area(truth)),
         taken_by=source.dataset.classes[class_id - 1] if share > 0 else "",
         taken_share=share,
         similarity=_similarity(source, drawn, query, truth),
@@ -133,7 +133,7 @@ def _iou(predicted: Tensor, truth: Tensor, label: int) -> float:
     return 100 * float((ours & true).sum()) / max(1, int((ours | true).sum()))
 
 
-def _picture(truth: Tensor) -> Tensor:
+def _image_area(truth: Tensor) -> Tensor:
     """The rectangle that is not padding: padding is void, at the bottom and at the right."""
     seen = truth != VOID
     rows, columns = seen.any(dim=1).nonzero(), seen.any(dim=0).nonzero()

@@ -1,4 +1,4 @@
-"""The paper's figures as grids of pictures: one row per query, chosen automatically by a stated rule."""
+"""The paper's figures as grids of images: one row per query, chosen automatically by a stated rule."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ CELL, GAP, TITLE, NOTE = 180, 6, 22, 18  # pixels of a saved figure
 
 @dataclass(frozen=True)
 class Grid:
-    """Pictures in rows.
+    """Images in rows.
 
     Attributes:
         header: over the columns.
-        rows: pictures (height, width, 3) uint8.
+        rows: images (height, width, 3) uint8.
         notes: a sentence per row.
     """
 
@@ -61,10 +61,8 @@ class Grid:
             draw.text((GAP + column * (CELL + GAP), 3), name, fill="black", font=font)
         for number, (row, note) in enumerate(zip(self.rows, self.notes, strict=True)):
             top = TITLE + number * row_height
-            for column, picture in enumerate(row):
-                canvas.paste(
-                    ImageOps.contain(Image.fromarray(picture), (CELL, CELL)), (GAP + column * (CELL + GAP), top)
-                )
+            for column, image in enumerate(row):
+                canvas.paste(ImageOps.contain(Image.fromarray(image), (CELL, CELL)), (GAP + column * (CELL + GAP), top))
             draw.text((GAP, top + CELL), note, fill="#445566", font=font)
         with write_atomically(path) as file:
             canvas.save(file, format="PNG")
@@ -117,8 +115,8 @@ def make_figure(
     else:
         chosen = choose(source, shown[0], shown[-1], tasks, rows)
     heat = NormalisedScoreFusion(experiment.context.fitter)
-    pictures = [_row(name, source, one, shown, heat) for one in chosen]
-    return Grid(tuple(pictures[0]), [list(row.values()) for row in pictures], [one.note for one in chosen])
+    images = [_row(name, source, one, shown, heat) for one in chosen]
+    return Grid(tuple(images[0]), [list(row.values()) for row in images], [one.note for one in chosen])
 
 
 @torch.no_grad()
@@ -154,10 +152,10 @@ def _failures(source: EpisodeSampler, method: Method, tasks: Sequence[Task], row
 def _row(
     figure: str, source: EpisodeSampler, one: Chosen, shown: Sequence[Method], heat: Method
 ) -> dict[str, np.ndarray]:
-    """The pictures of one row by column title."""
+    """The images of one row by column title."""
     view = view_task(source, one.task, one.query, shown, heat)
     row = {"support": view.support, "query": view.query, "truth": view.truth}
-    predictions = {name.upper(): picture for name, picture in view.predictions.items()}
+    predictions = {name.upper(): image for name, image in view.predictions.items()}
     if figure in ("fig1", "fig2"):
         return row | _heats(view, "") | predictions
     if figure == "fig4":

@@ -47,8 +47,8 @@ def natural_width(table: Table) -> int:
 
 def without_folds(table: Table) -> Table:
     """A table without the columns of single folds ("0 base", "0 novel" ...)."""
-    kept = [number for number, name in enumerate(table.header) if not SINGLE_FOLD.match(name)]
-    header, *rows = (tuple(row[number] for number in kept) for row in (table.header, *table.rows))
+    shown = [number for number, name in enumerate(table.header) if not SINGLE_FOLD.match(name)]
+    header, *rows = (tuple(row[number] for number in shown) for row in (table.header, *table.rows))
     return Table(table.title, header, rows)
 
 

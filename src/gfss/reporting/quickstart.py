@@ -66,7 +66,7 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
     names = experiment.val_set.classes
     novel = [names[c - 1] for c in experiment.classes.novel]
     page = Page(
-        "Teaching a class from one image, and keeping the others",
+        "Teaching a class from one image",
         f"Embedded scenes, fold {experiment.fold}: {len(experiment.classes.base)} base classes, novel: "
         f"{', '.join(novel)}. {records[0].tasks} tasks per row, protocol paired.",
     )
@@ -91,7 +91,7 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
         "Accumulated IoU, thin bar: NSF, thick bar: PCN-support. Orange: novel classes.",
     )
     page.bars({name: (before[name] or 0, after[name] or 0) for name in after if name in names}, new=novel)
-    page.section("What it looks like", "Orange is the new class. Score maps go from blue (0) to red (1).")
+    page.section("Examples", "Orange is the new class. Score maps go from blue (0) to red (1).")
     header, rows = _examples(experiment)
     page.images(header, rows)
     return page

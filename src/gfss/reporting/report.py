@@ -1,4 +1,4 @@
-"""An HTML report of a folder of records, for people: who wins, class by class, confusion, pictures, times."""
+"""An HTML report of a folder of records, for people: comparison, class by class, confusion matrices, images, times."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ def write_report(results: Sequence[Path], out: Path, experiment: Experiment | No
     Args:
         results: record files or folders.
         out: the HTML file.
-        experiment: where data and trained models are, for confusion and pictures; they are left out without.
+        experiment: data and trained models, for confusion matrices and images, which are omitted without it.
     """
     records = read_records(results)
     files = [file for place in results if place.is_dir() for file in sorted(place.resolve().rglob("costs.csv"))]
     page = Page(_title(records), _lead(records))
     systems = systems_of(records)
     for system, own in systems.items():
-        _who_wins(page, system, own)
+        _comparison(page, system, own)
     for system, own in systems.items():
         _class_by_class(page, system, own)
     taught = [record for record in records if record.shots]  # a base model alone has none
     if experiment is not None and taught:
-        _look(page, experiment, min(record.shots for record in taught), {record.method for record in taught})
+        _images(page, experiment, min(record.shots for record in taught), {record.method for record in taught})
     _times(page, records, files)
-    _made(page, records)
+    _settings(page, records)
     page.write(out)
     return out
 
@@ -76,9 +76,9 @@ def _lead(records: Sequence[Record]) -> str:
     )
 
 
-def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
+def _comparison(page: Page, system: System, records: Sequence[Record]) -> None:
     page.section(
-        f"Who wins: {system.words}",
+        f"Comparison: {system.words}",
         "Base and novel are mean IoU over the known and the new classes; H is their harmonic mean: only a method that "
         "is good at both gets a high H. Up and to the right is better.",
     )
@@ -99,7 +99,7 @@ def _who_wins(page: Page, system: System, records: Sequence[Record]) -> None:
         header = ["method", "base", "novel", "mIoU", "H", "H in the paper", "folds", "seeds", "tasks"]
         for part in (everywhere, elsewhere):
             if part is elsewhere and part:
-                page.text("on fewer folds, so to be compared with the same folds only")
+                page.text("On fewer folds; comparable only with the same folds")
             rows = [_mean_row(system, metric, name, mean) for name, mean in part.items()]
             if rows:
                 page.table(header, rows, best=(1, 2, 3, 4))
@@ -145,8 +145,8 @@ def _class_by_class(page: Page, system: System, records: Sequence[Record]) -> No
     page.bars(known)
 
 
-def _look(page: Page, experiment: Experiment, shots: int, names: set[str]) -> None:
-    """Confusion and pictures, where a base model and the trained methods are at hand."""
+def _images(page: Page, experiment: Experiment, shots: int, names: set[str]) -> None:
+    """Confusion matrices and images, where the base model and the trained methods are available."""
     if not has_checkpoint(experiment.base_folder, "base"):
         return
     usable = [n for n in (BEFORE, AFTER) if n in names and _ready(experiment, n, shots)]
@@ -155,17 +155,17 @@ def _look(page: Page, experiment: Experiment, shots: int, names: set[str]) -> No
     source = experiment.val_source
     tasks = draw_tasks(source, "paired", shots, CONFUSION_TASKS, 0)
     page.section(
-        "Who is taken for whom",
-        f"Share of the pixels of each kind (rows) that is seen as each kind (columns), {CONFUSION_TASKS} paired tasks "
-        f"of fold {experiment.fold}, {shots_in_words(shots)}. Pixels of one known class seen as another count as "
-        "'known'.",
+        "Confusion matrix",
+        f"Share of the pixels of each kind (rows) that is predicted as each kind (columns), {CONFUSION_TASKS} paired "
+        f"tasks of fold {experiment.fold}, {shots_in_words(shots)}. Pixels of one known class predicted as another "
+        "count as 'known'.",
     )
     for name, shares in group_confusion(source, [experiment.method(n, shots) for n in usable], tasks).items():
         page.text(name.upper())
         page.matrix(GROUPS, shares, corner="truth")
-    page.section("What it looks like", "Orange is the new class. Score maps go from blue (0) to red (1).")
+    page.section("Examples", "Orange is the new class. Score maps go from blue (0) to red (1).")
     _grid(page, make_figure("fig1", experiment, usable, shots))
-    page.section("Where it fails", "The worst tasks, with the likely reason.")
+    page.section("Failure cases", "The worst tasks, with the likely reason.")
     _grid(page, make_figure("fig6", experiment, usable, shots))
 
 
@@ -193,7 +193,7 @@ def _times(page: Page, records: Sequence[Record], files: Sequence[Path]) -> None
         rows.append([record.method, str(record.fold), str(record.shots), record.protocol, *parts, memory])
     if rows:
         page.section("Times", "Milliseconds per task: learning the new class, segmenting all queries, counting pixels.")
-        header = ["method", "fold", "shots", "protocol", "learn", "segment", "count", "memory of the process, GB"]
+        header = ["method", "fold", "shots", "protocol", "learn", "segment", "count", "peak memory, GB"]
         page.details(f"{len(rows)} runs", header, rows)
     trained = [
         [file.parents[1].name, file.parent.name, cost.method, str(cost.shots), *cost_words(cost, 60), cost.cpu]
@@ -201,13 +201,13 @@ def _times(page: Page, records: Sequence[Record], files: Sequence[Path]) -> None
         for cost in read_costs(file)
     ]
     if trained:
-        page.text("Training of the methods, without the base model; memory is the largest of the process until then")
-        page.table(["of", "fold", "method", "shots", "minutes", "GB", "machine"], trained)
+        page.text("Training of the methods, without the base model; memory is the peak of the process so far")
+        page.table(["experiment", "fold", "method", "shots", "minutes", "GB", "machine"], trained)
 
 
-def _made(page: Page, records: Sequence[Record]) -> None:
+def _settings(page: Page, records: Sequence[Record]) -> None:
     versions = sorted({json.dumps(r.run.versions, sort_keys=True) for r in records if r.run.versions})
-    page.section("How it was made")
+    page.section("Versions and settings")
     for text in versions:
         page.text(", ".join(f"{name} {value}" for name, value in json.loads(text).items()))
     for method in sorted({record.method for record in records}):

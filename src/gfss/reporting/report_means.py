@@ -83,7 +83,7 @@ def means_of(records: Sequence[Record], metric: MetricName) -> Means:
 
 
 def by_folds(means: Means) -> tuple[Means, Means]:
-    """Systems that were examined on all folds that any was, and the others."""
+    """Systems that were evaluated on all folds that any was, and the others."""
     folds = {name: {record.fold for record in mean.records} for name, mean in means.items()}
     every = set[int | str]().union(*folds.values())
     complete = {name for name, own in folds.items() if own == every}
@@ -98,7 +98,7 @@ def by_folds(means: Means) -> tuple[Means, Means]:
 def class_means(
     records: Sequence[Record], metric: MetricName, novel: bool, before: str, after: str
 ) -> dict[str, tuple[float, float]]:
-    """Mean IoU of every class under two methods, over the folds and seeds that both were examined on.
+    """Mean IoU of every class under two methods, over the folds and seeds that both were evaluated on.
 
     Args:
         novel: of classes as new ones; otherwise as known ones.

@@ -107,8 +107,8 @@ def _group(records: Sequence[Record], with_background: bool) -> dict[Group, Runs
 
 def _group_of(record: Record, metric: MetricName) -> Group:
     settings, _ = split_settings(record)
-    examination = (record.data, record.shots, record.protocol, metric)
-    return Group(*examination, record.encoder, record.method, settings, record.tasks)
+    evaluation = (record.data, record.shots, record.protocol, metric)
+    return Group(*evaluation, record.encoder, record.method, settings, record.tasks)
 
 
 def _variants(groups: Iterable[Group]) -> dict[Group, str]:

@@ -1,4 +1,4 @@
-"""Pictures of a task: support, query, truth, score maps and what every method makes of it."""
+"""Images of a task: support, query, truth, score maps and what every method makes of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOVEL_COLOUR = (255, 106, 0)
 
 @dataclass(frozen=True)
 class TaskView:
-    """One query of a task as pictures, (height, width, 3) uint8.
+    """One query of a task as images, (height, width, 3) uint8.
 
     Attributes:
         support: support image with the novel object marked.
@@ -65,8 +65,8 @@ def view_task(source: EpisodeSampler, drawn: Task, query: int, methods: Sequence
         method.learn(support)
         predictions[method.name] = class_map(method.scores(features), (size, size))[0].numpy()
 
-    def crop(picture: np.ndarray) -> np.ndarray:
-        return picture[:height, :width]
+    def crop(image: np.ndarray) -> np.ndarray:
+        return image[:height, :width]
 
     first = drawn.supports[0][0]
     support_pixels = square_image(source.dataset.image(first), size)
