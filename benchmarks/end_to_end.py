@@ -32,7 +32,7 @@ from episode import NoBank
 from tool_agreement import experiment_parser, opened
 
 from gfss.common.files import write_json
-from gfss.common.threads import side_by_side
+from gfss.common.threads import parallel_map
 from gfss.data.episodes import Task
 from gfss.evaluation.metrics import image_counts
 from gfss.evaluation.protocols import draw_tasks, examine
@@ -82,7 +82,7 @@ def seconds_once(experiment: Experiment, fitter: NovelFitter, images: int | None
         built = time.perf_counter()
         store = FeatureStore(experiment.model, bank, cache=True)
         parts = [range(first, min(first + CHUNK, images)) for first in range(0, images, CHUNK)]
-        for _ in side_by_side(
+        for _ in parallel_map(
             lambda part: fitter.initial_response(store.features(part)), parts
         ):  # in threads, as tasks ask for it
             pass

@@ -63,11 +63,10 @@ def test_readme_has_the_two_commands_and_is_one_screen_before_the_results() -> N
     assert len(README.partition("## Results")[0].splitlines()) <= 60
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in PAGES)])
-def test_links_lead_somewhere(page: str) -> None:
-    path = ROOT / page
-    links = [link for link in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")) if "://" not in link]
-    assert [link for link in links if not (path.parent / link).exists()] == []
+def test_links_lead_somewhere() -> None:
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES):
+        links = [link for link in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")) if "://" not in link]
+        assert [link for link in links if not (page.parent / link).exists()] == [], page
 
 
 def test_architecture_page_names_files_that_exist_and_draws_the_rooms_of_the_import_rules() -> None:

@@ -128,11 +128,10 @@ def test_tables_are_found() -> None:
     assert TABLES.keys() >= expected
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_are_up_to_date(page: str) -> None:
+def test_pages_are_up_to_date() -> None:
     make = runpy.run_path(str(ROOT / "docs" / "results.py"))["page"]
-    text = (ROOT / page).read_text(encoding="utf-8")
-    assert make(text) == text, "run: make results"
+    texts = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+    assert [page for page, text in texts.items() if make(text) != text] == [], "run: make results"
 
 
 def test_best_first() -> None:

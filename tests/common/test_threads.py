@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gfss.common.threads import Copies, side_by_side
+from gfss.common.threads import CopyPool, parallel_map
 
 
 @pytest.fixture(params=[1, 3])
@@ -23,7 +23,7 @@ def test_outcomes_come_in_order(workers: int) -> None:
         time.sleep(0.01 * (3 - i % 4))
         return i * i
 
-    assert list(side_by_side(late_if_early, range(10))) == [i * i for i in range(10)]
+    assert list(parallel_map(late_if_early, range(10))) == [i * i for i in range(10)]
     assert torch.get_num_threads() == workers
 
 
@@ -34,7 +34,7 @@ def test_every_worker_computes_with_one_thread(workers: int) -> None:
         met.wait()
         return torch.get_num_threads()
 
-    assert list(side_by_side(job, range(6))) == [1] * 6
+    assert list(parallel_map(job, range(6))) == [1] * 6
 
 
 def test_an_error_ends_it(workers: int) -> None:
@@ -46,13 +46,13 @@ def test_an_error_ends_it(workers: int) -> None:
         return 1 // (i - 2)
 
     with pytest.raises(ZeroDivisionError):
-        list(side_by_side(job, range(1000)))
+        list(parallel_map(job, range(1000)))
     assert len(started) <= 3 + 2 * workers + 1
     assert torch.get_num_threads() == workers
 
 
 def test_no_two_workers_share_a_copy(workers: int) -> None:
-    copies = Copies([0], jobs=20)
+    copies = CopyPool([0], jobs=20)
 
     def count(_: int) -> int:
         with copies.one() as own:
@@ -61,7 +61,7 @@ def test_no_two_workers_share_a_copy(workers: int) -> None:
             own[0] = before + 1
         return own[0]
 
-    assert len(list(side_by_side(count, range(20)))) == 20
+    assert len(list(parallel_map(count, range(20)))) == 20
     in_all = 0
     for _ in range(workers):
         with copies.one() as own:

@@ -65,7 +65,7 @@ def predict(method: Method, episode: Episode) -> Tensor:
 
 
 def tensors(episode: Episode) -> list[Tensor]:
-    """Copies of everything an episode holds."""
+    """CopyPool of everything an episode holds."""
     held = [episode.support.labels, episode.support.base_rows, episode.query.labels]
     for features in (episode.support.features, episode.query.features):
         held += [*features.levels.values(), *features.pooled, features.bottleneck, features.base]

@@ -12,8 +12,6 @@ from gfss.evaluation.summary import harmonic_mean, weighted_mean
 from gfss.reporting.paper import ABLATIONS, COST, MAIN, PaperFigure, comparable_figure, paper_figure
 
 ROUNDING = 0.02  # of averages of rounded numbers
-MAIN_ROWS = [(table, *key) for table, rows in MAIN.items() for key in rows if key[2] not in ("base", "capl")]
-ABLATION_ROWS = [(table, row) for table, rows in ABLATIONS.items() for row in rows if row != "pfenet+t"]
 
 
 def printed(*args: Any, **options: Any) -> PaperFigure:
@@ -26,28 +24,28 @@ def mean_of_folds(name: str, *args: Any) -> float:
     return sum(getattr(printed(*args, fold=fold), name) for fold in range(4)) / 4
 
 
-@pytest.mark.parametrize(("table", "encoder", "shots", "method"), MAIN_ROWS)
-def test_averages_of_the_main_tables(table: str, encoder: str, shots: int, method: str) -> None:
-    mean = printed(table, method, encoder, shots)
-    assert mean.base == pytest.approx(mean_of_folds("base", table, method, encoder, shots), abs=ROUNDING)
-    assert mean.novel == pytest.approx(mean_of_folds("novel", table, method, encoder, shots), abs=ROUNDING)
-    assert mean.miou == pytest.approx(weighted_mean(mean.base, mean.novel, *CLASSES_PER_FOLD[table]), abs=ROUNDING)
-    assert mean.harmonic == pytest.approx(harmonic_mean(mean.base, mean.novel), abs=ROUNDING)
+@pytest.mark.parametrize("table", MAIN)
+def test_averages_of_the_main_tables(table: str) -> None:
+    for encoder, shots, method in MAIN[table]:
+        mean, row = printed(table, method, encoder, shots), (table, method, encoder, shots)
+        if method == "capl":
+            continue  # quoted from elsewhere, without folds
+        assert mean.base == pytest.approx(mean_of_folds("base", *row), abs=ROUNDING), row
+        if method == "base":
+            assert (mean.novel, mean.miou, mean.harmonic) == (None, None, None)
+            continue
+        assert mean.novel == pytest.approx(mean_of_folds("novel", *row), abs=ROUNDING), row
+        miou = weighted_mean(mean.base, mean.novel, *CLASSES_PER_FOLD[table])
+        assert mean.miou == pytest.approx(miou, abs=ROUNDING), row
+        assert mean.harmonic == pytest.approx(harmonic_mean(mean.base, mean.novel), abs=ROUNDING), row
 
 
-@pytest.mark.parametrize(("table", "row"), ABLATION_ROWS)
-def test_arithmetic_of_the_other_tables(table: str, row: str) -> None:
-    figure = printed(table, row)
-    assert figure.miou == pytest.approx(weighted_mean(figure.base, figure.novel, 15, 5), abs=ROUNDING)
-    assert figure.harmonic == pytest.approx(harmonic_mean(figure.base, figure.novel), abs=ROUNDING)
-
-
-@pytest.mark.parametrize("encoder", ["resnet50", "resnet101"])
-@pytest.mark.parametrize("table", ["pascal", "coco"])
-def test_base_classifier(table: str, encoder: str) -> None:
-    mean = printed(table, "base", encoder, shots=5)
-    assert mean.base == pytest.approx(mean_of_folds("base", table, "base", encoder), abs=ROUNDING)
-    assert (mean.novel, mean.miou, mean.harmonic) == (None, None, None)
+@pytest.mark.parametrize("table", ABLATIONS)
+def test_arithmetic_of_the_other_tables(table: str) -> None:
+    for row in ABLATIONS[table].keys() - {"pfenet+t"}:
+        figure = printed(table, row)
+        assert figure.miou == pytest.approx(weighted_mean(figure.base, figure.novel, 15, 5), abs=ROUNDING), row
+        assert figure.harmonic == pytest.approx(harmonic_mean(figure.base, figure.novel), abs=ROUNDING), row
 
 
 def test_capl_counts_the_background() -> None:
@@ -70,9 +68,8 @@ def test_printed_contradictions() -> None:
     assert harmonic_mean(pfenet.base, pfenet.novel) == pytest.approx(43.31, abs=0.005)
 
 
-@pytest.mark.parametrize(
-    ("method", "table", "row"),
-    [
+def test_fold_0_of_the_main_table_is_printed_again_elsewhere() -> None:
+    for method, table, row in (
         ("nsf", "fusion", "nsf"),
         ("pcn", "fusion+t", "nsf+t"),
         ("denet", "previous+t", "denet"),
@@ -81,19 +78,17 @@ def test_printed_contradictions() -> None:
         ("nsf", "calibrator", "nsf"),
         ("pcn", "calibrator", "pcn"),
         ("pcn", "features", "layer4+high"),
-    ],
-)
-def test_fold_0_of_the_main_table_is_printed_again_elsewhere(method: str, table: str, row: str) -> None:
-    main, other = printed("pascal", method, fold=0), printed(table, row)
-    assert main[:2] == other[:2]
-    assert main[2:4] == pytest.approx(other[2:4], abs=ROUNDING)
+    ):
+        main, other = printed("pascal", method, fold=0), printed(table, row)
+        assert main[:2] == other[:2], (table, row)
+        assert main[2:4] == pytest.approx(other[2:4], abs=ROUNDING), (table, row)
 
 
-@pytest.mark.parametrize("method", COST)
-def test_costs_repeat_the_harmonic_mean_of_fold_0(method: str) -> None:
-    cost = printed("cost", method)
-    assert cost.harmonic == pytest.approx(printed("pascal", method, fold=0).harmonic, abs=ROUNDING)
-    assert (cost.hours, cost.gigabytes, cost.base) == (*COST[method][:2], None)
+def test_costs_repeat_the_harmonic_mean_of_fold_0() -> None:
+    for method in COST:
+        cost = printed("cost", method)
+        assert cost.harmonic == pytest.approx(printed("pascal", method, fold=0).harmonic, abs=ROUNDING), method
+        assert (cost.hours, cost.gigabytes, cost.base) == (*COST[method][:2], None), method
 
 
 def test_what_the_paper_does_not_print() -> None:

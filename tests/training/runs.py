@@ -15,7 +15,7 @@ from tests.training.tiny import FOLD, SIZE, make_calibrated, make_source
 from torch import Tensor, nn
 
 from gfss.common.distributed import Workers, start_workers
-from gfss.common.distributed_layers import SharedBatchNorm
+from gfss.common.distributed_layers import DistributedBatchNorm
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop
 from gfss.training.base import BaseOptions, train_base
@@ -119,7 +119,7 @@ def batch_norms(workers: Workers) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, kind, share in (
         ("plain", nn.BatchNorm2d, slice(None)),
-        ("synchronised", SharedBatchNorm, slice(workers.rank, None, workers.world)),
+        ("synchronised", DistributedBatchNorm, slice(workers.rank, None, workers.world)),
     ):
         layer = kind(4)
         layer.weight.data = torch.tensor([0.5, 1.0, 1.5, -1.0])

@@ -15,7 +15,12 @@ from tests.training.tiny import make_source
 from torch import Tensor, nn
 
 from gfss.common.distributed import Workers, start_workers
-from gfss.common.distributed_layers import SharedBatchNorm, SharedDropout, share_batch_norm, share_dropout
+from gfss.common.distributed_layers import (
+    DistributedBatchNorm,
+    DistributedDropout,
+    distribute_batch_norm,
+    distribute_dropout,
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +61,11 @@ def test_batch_norm_over_processes_is_batch_norm_over_the_whole_batch(two: dict[
 def test_layers_are_turned_in_place() -> None:
     module = nn.Sequential(nn.BatchNorm2d(2), nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Dropout2d(0.4)))
     before = module.state_dict()
-    share_batch_norm(module)
-    share_dropout(module)
-    assert isinstance(module[0], SharedBatchNorm)
-    assert isinstance(module[1][0], SharedBatchNorm)
-    assert isinstance(module[1][2], SharedDropout)
+    distribute_batch_norm(module)
+    distribute_dropout(module)
+    assert isinstance(module[0], DistributedBatchNorm)
+    assert isinstance(module[1][0], DistributedBatchNorm)
+    assert isinstance(module[1][2], DistributedDropout)
     assert module[1][2].p == 0.4
     assert module.state_dict().keys() == before.keys()
     images = torch.randn(2, 3, 4, 4)
@@ -80,7 +85,7 @@ def test_shared_batch_norm_alone_is_that_of_torch(shape: tuple[int, int, int, in
     generator = torch.Generator().manual_seed(0)
     images, towards = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
     results = []
-    for kind in (nn.BatchNorm2d, SharedBatchNorm):
+    for kind in (nn.BatchNorm2d, DistributedBatchNorm):
         layer = kind(shape[1]).double()
         layer.weight.data = torch.linspace(-1, 2, shape[1], dtype=torch.float64)
         part = (images * 0.01 + 5).requires_grad_()

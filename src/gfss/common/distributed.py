@@ -65,13 +65,13 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def own_first(numbers: Sequence[int]) -> list[int]:
+def own_share_first(numbers: Sequence[int]) -> list[int]:
     """Numbers of parts of a job in the order in which this process does them, while others of its machine do theirs.
 
     First its own share, then those of the others from the end: nothing is waited for, and where the others are as fast,
     at most the last part of each is done twice.
 
-    >>> own_first(range(5))
+    >>> own_share_first(range(5))
     [0, 1, 2, 3, 4]
     """
     rank, world = (int(os.environ.get(name, usual)) for name, usual in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)))

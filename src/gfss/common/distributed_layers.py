@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 
-class SharedBatchNorm(nn.BatchNorm2d):
+class DistributedBatchNorm(nn.BatchNorm2d):
     """Batch norm whose statistics are those of all processes' samples together, on any device."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -70,7 +70,7 @@ def _summed(value: Tensor) -> Tensor:
     return value
 
 
-class SharedDropout(nn.Dropout2d):
+class DistributedDropout(nn.Dropout2d):
     """Channel dropout that draws for all samples and takes this process's part: samples rank, rank + world, ..."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -81,20 +81,20 @@ class SharedDropout(nn.Dropout2d):
         return input * drawn[dist.get_rank() :: dist.get_world_size()]
 
 
-def share_batch_norm(module: nn.Module) -> None:
-    """Turn every batch norm of a module into the shared one, in place."""
-    _turn(module, nn.BatchNorm2d, SharedBatchNorm)
+def distribute_batch_norm(module: nn.Module) -> None:
+    """Turn every batch norm of a module into the distributed one, in place."""
+    _turn(module, nn.BatchNorm2d, DistributedBatchNorm)
 
 
-def share_dropout(module: nn.Module) -> None:
-    """Turn every channel dropout of a module into the shared one, in place.
+def distribute_dropout(module: nn.Module) -> None:
+    """Turn every channel dropout of a module into the distributed one, in place.
 
     For modules that each process calls once per iteration, on its part of the samples.
     """
-    _turn(module, nn.Dropout2d, SharedDropout)
+    _turn(module, nn.Dropout2d, DistributedDropout)
 
 
-def _turn(module: nn.Module, plain: type[nn.Module], shared: type[nn.Module]) -> None:
+def _turn(module: nn.Module, plain: type[nn.Module], distributed: type[nn.Module]) -> None:
     for child in module.modules():
         if type(child) is plain:
-            child.__class__ = shared
+            child.__class__ = distributed

@@ -28,7 +28,7 @@ def workers_on(device: torch.device) -> int:
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
-def side_by_side(job: Callable[[Item], Output], items: Iterable[Item], device: torch.device = CPU) -> Iterator[Output]:
+def parallel_map(job: Callable[[Item], Output], items: Iterable[Item], device: torch.device = CPU) -> Iterator[Output]:
     """Results of a job in the order of the items, several at once (see :func:`workers_on`)."""
     workers = workers_on(device)
     if workers == 1:
@@ -48,8 +48,8 @@ def side_by_side(job: Callable[[Item], Output], items: Iterable[Item], device: t
         torch.set_num_threads(workers)  # new threads take the number that was set last
 
 
-class Copies(Generic[Thing]):
-    """A thing that can do one job at a time, and copies of it, as many as there are workers or jobs."""
+class CopyPool(Generic[Thing]):
+    """A thing that can do one job at a time, and copies of it: as many as there are workers or jobs."""
 
     def __init__(self, thing: Thing, jobs: int, device: torch.device = CPU) -> None:
         self._free: SimpleQueue[Thing] = SimpleQueue()

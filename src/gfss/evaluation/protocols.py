@@ -13,7 +13,7 @@ import torch
 
 from gfss.common.errors import GfssError, unknown
 from gfss.common.progress import Bar
-from gfss.common.threads import Copies, side_by_side
+from gfss.common.threads import CopyPool, parallel_map
 from gfss.data.catalog import Fold
 from gfss.data.episodes import Task, joint_task, task
 from gfss.evaluation.metrics import METRICS, image_counts
@@ -72,14 +72,14 @@ def examine(
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
     results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
     done = kept.restore(results, len(tasks)) if kept else 0
-    copies = Copies(methods, len(tasks) - done, source.store.device)
+    copies = CopyPool(methods, len(tasks) - done, source.store.device)
 
     def work(drawn: Task) -> dict[str, Outcome]:
         with copies.one() as own, torch.no_grad():
             return _examine_task(own, source, supports or source, drawn, fold)
 
     with Bar("tasks", len(tasks), done) as bar:
-        outcomes = side_by_side(work, tasks[done:], source.store.device)
+        outcomes = parallel_map(work, tasks[done:], source.store.device)
         for number, (drawn, outcome) in enumerate(zip(tasks[done:], outcomes, strict=True), start=done + 1):
             for name, result in results.items():
                 result.update(outcome[name], [dataset.classes[c - 1] for c in drawn.novel])

@@ -26,11 +26,11 @@ import torch
 from torch import Tensor
 
 from gfss.common.devices import CPU
-from gfss.common.distributed import own_first
+from gfss.common.distributed import own_share_first
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, make_folder, read_json, write_atomically, write_json
 from gfss.common.progress import Bar, console, note
-from gfss.common.threads import side_by_side
+from gfss.common.threads import parallel_map
 from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
 from gfss.models.encoders.base import Encoder, select_levels
@@ -121,7 +121,7 @@ def build_bank(
 
         def images() -> Iterator[int]:
             """Those of every shard that is still missing when its turn comes; another process may have made it."""
-            for number in own_first(todo):
+            for number in own_share_first(todo):
                 if _intact(folder, number):
                     bar.advance(len(shards[number]))
                 else:
@@ -132,7 +132,7 @@ def build_bank(
         with Bar(f"feature bank of {dataset.name}", len(dataset), start=done) as bar:
             rows: list[tuple[np.ndarray, np.ndarray]] = []
             # all images in one go, so that workers encode the next shard while one is written
-            for row in side_by_side(lambda i: _encode(fast, dataset, i, size, levels, encoder.device), images()):
+            for row in parallel_map(lambda i: _encode(fast, dataset, i, size, levels, encoder.device), images()):
                 rows.append(row)
                 bar.advance()
                 if len(rows) == len(shards[begun[0]]):

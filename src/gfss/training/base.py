@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.common.distributed import Workers
-from gfss.common.distributed_layers import share_dropout
+from gfss.common.distributed_layers import distribute_dropout
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID, Fold
 from gfss.data.datasets.base import Dataset
@@ -153,7 +153,7 @@ def train_base(
     )
     model = BaseModel(encoder, head, card).to(encoder.device)
     if workers and workers.world > 1:
-        share_dropout(head)
+        distribute_dropout(head)
     model.freeze(keep=lambda name: options.train_encoder or name.startswith("head."))
     tail = encoder.stages_after(options.frozen_until) if options.frozen_until else []
     for stage in tail:

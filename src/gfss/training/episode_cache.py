@@ -18,7 +18,7 @@ from gfss.common.distributed import Workers
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, program_hash, write_atomically
 from gfss.common.progress import track
-from gfss.common.threads import Copies, side_by_side
+from gfss.common.threads import CopyPool, parallel_map
 from gfss.data.episodes import Task
 from gfss.features.sampler import BLOCK, EpisodeSampler, HeldOutSamplers
 from gfss.methods.losses import calibration_loss
@@ -70,7 +70,7 @@ class CachedEpisodes:
         todo = [c for c in chunks if not self._path(c).exists()]
         done = len(chunks) - len(todo)
         device = self.source.for_episode(0).store.device
-        methods = Copies(self.method, CHUNK, device)
+        methods = CopyPool(self.method, CHUNK, device)
 
         def compute(i: int) -> Tensor:
             with methods.one() as method, torch.no_grad():
@@ -78,7 +78,7 @@ class CachedEpisodes:
 
         for chunk in track(todo, f"computing {self.count} episodes", total=len(chunks), start=done):
             numbers = range(chunk * CHUNK, min((chunk + 1) * CHUNK, self.count))
-            maps = list(side_by_side(compute, numbers, device))
+            maps = list(parallel_map(compute, numbers, device))
             with write_atomically(self._path(chunk)) as file:
                 np.save(file, torch.stack(maps).half().cpu().numpy())
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from gfss.common.distributed import Workers
-from gfss.common.distributed_layers import share_batch_norm
+from gfss.common.distributed_layers import distribute_batch_norm
 from gfss.common.errors import GfssError, unknown
 from gfss.common.progress import Bar
 from gfss.training.checkpoints import (
@@ -124,7 +124,7 @@ def train(
     """
     workers = workers or Workers()
     if workers.world > 1:
-        share_batch_norm(module)
+        distribute_batch_norm(module)
     parameters = [p for p in module.parameters() if p.requires_grad]
     optimiser = schedule.make(parameters)
     plan = json.loads(json.dumps({**asdict(schedule), "seed": seed, "settings": settings}, default=str))
