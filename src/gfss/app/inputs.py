@@ -279,7 +279,8 @@ def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
     elif values.dtype.kind == "f" and np.isfinite(values).all():
         top = 1.0
     else:
-        raise GfssError(f"{name} has values of type {values.dtype} or no numbers; give bytes, 16-bit values or [0, 1]")
+        came = "NaN or infinite values" if values.dtype.kind == "f" else f"values of type {values.dtype}"
+        raise GfssError(f"{name} has {came}; expected 8-bit or 16-bit integers, or floats from 0 to 1")
     if values.min() < 0 or values.max() > top:
         raise GfssError(f"{name} has values from {values.min():g} to {values.max():g}; expected 0 to {top:g}")
     return np.round(values * (255 / top)).astype(np.uint8)

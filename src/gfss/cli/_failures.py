@@ -66,7 +66,12 @@ def _usage(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     if not message or context is None:
         return message
-    return f"{message[0].lower()}{message[1:]}; see {context.command_path} --help"
+    words = f"{message[0].lower()}{message[1:]}"
+    return (
+        f"{words} See {context.command_path} --help"
+        if words[-1] == "?"
+        else f"{words}; see {context.command_path} --help"
+    )
 
 
 def _system(error: OSError) -> str:

@@ -49,7 +49,7 @@ def refuse_special(path: Path) -> None:
     """Raise if a path is there but neither file nor folder: reading a pipe or device may never end."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # whoever opens it says what is wrong
+    except (OSError, ValueError):  # whoever opens it says what is wrong
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise GfssError(f"{path} is a pipe or a device, not a file; save its content to a file first")

@@ -100,7 +100,7 @@ def test_boxes_alone(root: Path) -> None:
 
 def test_incomplete_files(root: Path) -> None:
     path = coco_json(root / "labels.json", {"a.jpg": [box(99, 0, 0, 4, 4)]}, CLASSES)
-    with pytest.raises(GfssError, match=r"is not a complete COCO file \(KeyError: 99\)"):
+    with pytest.raises(GfssError, match=r"is not a complete COCO file \(annotation 0 is of category 99, not listed\)"):
         read_labels(path)
     with pytest.raises(GfssError, match="is not a COCO file"):
         read_labels(write(path, [1, 2]))

@@ -76,7 +76,11 @@ def read_labels(
     if any(path.resolve() == source.resolve() for path in images):  # the same twice means all that is there
         images = ()
     if source.suffix.lower() == ".zip":
-        return _read_folder(_unzipped(source), images, class_name, source.parent, void)
+        folder = _unzipped(source)
+        try:
+            return _read_folder(folder, images, class_name, source.parent, void)
+        except GfssError as error:
+            raise GfssError(str(error).replace(str(folder), str(source))) from None
     if source.is_dir():
         return _read_folder(source, images, class_name, source.parent, void)
     if source.suffix.lower() in (".yaml", ".yml"):
@@ -279,7 +283,9 @@ def _unzipped(path: Path) -> Path:
             archive.extractall(part)
         with contextlib.suppress(OSError):  # another process was faster
             part.rename(folder)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError, ValueError) as error:
+    except RuntimeError:
+        raise GfssError(f"{path} is encrypted; export it without a password") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
         raise GfssError(f"{path} is not a readable zip file ({error}); export it again") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.common.files import is_file, read_json
+from gfss.common.progress import note
 from gfss.data.catalog import VOID
 from gfss.data.datasets.folder import unique_names
 from gfss.data.images import MAX_PIXELS, image_size
@@ -85,13 +86,14 @@ def parse_instances(content: Any, path: Path) -> tuple[tuple[str, ...], list[Pic
     parts = ("images", "annotations", "categories")
     if not isinstance(content, dict) or not all(isinstance(content.get(part, []), list) for part in parts):
         raise GfssError(f"{path} is not a COCO file: expected the lists {', '.join(parts)}")
+    if not content.keys() & set(parts):
+        raise GfssError(f"{path} is neither a labelme file (shapes) nor a COCO file ({', '.join(parts)})")
     if not content.get("annotations"):
         raise GfssError(f"{path} has no annotations; export the file again with the labels in it")
     try:
         return _parse(content, path)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        kind = type(error).__name__
-        raise GfssError(f"{path} is not a complete COCO file ({kind}: {error}); export it again") from None
+        raise GfssError(f"{path} is not a complete COCO file ({reason(error)}); export it again") from None
 
 
 def draw_instances(picture: Picture, source: Path) -> np.ndarray:
@@ -107,7 +109,9 @@ def draw_instances(picture: Picture, source: Path) -> np.ndarray:
     except GfssError:
         raise
     except Exception as error:  # pycocotools raises plain Exception on malformed outlines
-        raise GfssError(f"{source} has a malformed outline in {picture.file_name} ({error}); draw it again") from None
+        raise GfssError(
+            f"{source} has a malformed outline in {picture.file_name} ({reason(error)}); draw it again"
+        ) from None
     mask = np.zeros((height, width), dtype=np.uint8)
     drawable = [(value, code) for value, code in codes if code is not None]
     for value, code in sorted(drawable, key=lambda pair: (pair[0] != VOID, -int(codec.area(pair[1])))):
@@ -183,13 +187,21 @@ def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[P
             raise GfssError(
                 f"{path}: annotation {annotation.get('id')} has no segmentation; boxes alone cannot be learned from"
             )
+        if annotation["category_id"] not in values:
+            raise ValueError(
+                f"annotation {annotation.get('id')} is of category {annotation['category_id']}, not listed"
+            )
         value = VOID if annotation.get("iscrowd") else values[annotation["category_id"]]
         instances[annotation["image_id"]].append(Instance(value, annotation["segmentation"]))
     pictures = [
-        Picture(entry["file_name"], int(entry["height"]), int(entry["width"]), tuple(instances[entry["id"]]))
+        Picture(entry["file_name"], *_size(entry), tuple(instances[entry["id"]]))
         for entry in content["images"]
         if entry["id"] in instances
     ]
+    listed = {entry["id"] for entry in content["images"]}
+    lost = sum(len(group) for image, group in instances.items() if image not in listed)
+    if lost and pictures:
+        note(f"{lost} annotation(s) in {path} are of images that it does not list and were left out")
     if not pictures:
         raise GfssError(f"{path} has annotations, but of no image that it lists; export it again")
     return classes, sorted(pictures, key=lambda picture: picture.file_name)
@@ -200,13 +212,19 @@ def _encode(codec: Any, outline: Any, height: int, width: int) -> Any:
     if isinstance(outline, list):
         polygons = [points.ravel().tolist() for points in _polygons(outline, height, width)]
         return codec.merge(codec.frPyObjects(polygons, height, width)) if polygons else None
+    if not isinstance(outline, dict):
+        raise ValueError("neither polygons nor run lengths")
     if list(outline["size"]) != [height, width]:
         raise ValueError(f"run lengths for {outline['size']} in an image of {[height, width]}")
     counts = outline["counts"]
+    if not isinstance(counts, list | str):
+        raise ValueError("run lengths that are neither a list nor a text")
     lengths = counts if isinstance(counts, list) else _lengths(counts)
     if not all(type(value) is int for value in lengths):
         raise ValueError("run lengths that are not whole numbers")
-    if min(lengths, default=0) < 0 or sum(lengths) != height * width:
+    if min(lengths, default=0) < 0:
+        raise ValueError("a negative run length")
+    if sum(lengths) != height * width:
         raise ValueError(f"run lengths of {sum(lengths)} pixels in an image of {height * width}")
     return codec.frPyObjects(outline, height, width) if isinstance(counts, list) else outline
 
@@ -215,7 +233,11 @@ def _polygons(outline: Any, height: int, width: int) -> list[np.ndarray]:
     """The polygons of an instance, each (points, 2); none for run lengths."""
     if not isinstance(outline, list):
         return []
-    polygons = [np.asarray(points, dtype=np.float64) for points in outline if len(points) >= 6]  # others have no area
+    if any(len(points) % 2 for points in outline):
+        raise ValueError("an odd number of coordinates")
+    polygons = [
+        np.asarray(points, dtype=np.float64).ravel() for points in outline if len(points) >= 6
+    ]  # others have no area
     far = 2 * max(height, width)
     if not all((np.abs(points) <= far).all() for points in polygons):  # nor may one be NaN
         raise ValueError("a point lies far outside the image")
@@ -242,6 +264,28 @@ def _lengths(code: str | bytes) -> list[int]:
         lengths.append(value + (lengths[-2] if len(lengths) > 2 else 0))
         value = shift = 0
     return lengths
+
+
+def reason(error: Exception) -> str:
+    """What is wrong with an entry of a label file, in words."""
+    match error:
+        case KeyError():
+            return f"{error} is missing"
+        case TypeError() | AttributeError():
+            return "an entry of the wrong kind"
+        case UnicodeEncodeError():
+            return "characters that do not belong there"
+        case _:
+            return str(error)
+
+
+def _size(entry: Any) -> tuple[int, int]:
+    """Height and width that a COCO file says of an image."""
+    try:
+        return int(entry["height"]), int(entry["width"])
+    except (ValueError, OverflowError):
+        size = f"{entry['width']!r:.20} x {entry['height']!r:.20}"
+        raise ValueError(f"an image of {size}, not whole numbers") from None
 
 
 def _codec() -> Any:

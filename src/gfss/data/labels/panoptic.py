@@ -13,7 +13,7 @@ from gfss.data.catalog import VOID
 from gfss.data.datasets.folder import unique_names
 from gfss.data.images import read_colours
 from gfss.data.labels.base import Labels
-from gfss.data.labels.instances import Finder
+from gfss.data.labels.instances import Finder, reason
 
 
 def is_panoptic(content: Any) -> bool:
@@ -36,6 +36,9 @@ def read_panoptic(path: Path, content: dict[str, Any], finder: Finder) -> Labels
         classes = unique_names((category["name"] for category in ordered), path)
         values = {category["id"]: value for value, category in enumerate(ordered, start=1)}
         names = {image["id"]: str(image["file_name"]) for image in content["images"]}
+        unknown = next((e["image_id"] for e in content["annotations"] if e["image_id"] not in names), None)
+        if unknown is not None:
+            raise ValueError(f"an annotation is of image {unknown}, not listed")
         entries = [
             (
                 names[entry["image_id"]],
@@ -45,8 +48,7 @@ def read_panoptic(path: Path, content: dict[str, Any], finder: Finder) -> Labels
             for entry in content["annotations"]
         ]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        kind = type(error).__name__
-        raise GfssError(f"{path} is not a complete panoptic file ({kind}: {error}); export it again") from None
+        raise GfssError(f"{path} is not a complete panoptic file ({reason(error)}); export it again") from None
     found = [(finder.find(name), _colours(path, file), ids) for name, file, ids in sorted(entries, key=lambda e: e[0])]
     if finder.only:
         found = [entry for entry in found if entry[0] is not None]

@@ -196,6 +196,9 @@ def class_value(counts: Sequence[Mapping[int, int]], names: Sequence[str]) -> tu
     for count, name in zip(counts, names, strict=True):
         for value in count:
             first.setdefault(value, name)
+    negative = min(first, default=0)
+    if negative < 0:
+        raise GfssError(f"{first[negative]} has the value {negative}; --void {negative} leaves it out")
     values = [value for value in first if value not in (BACKGROUND, VOID)]
     if len(values) > 1:
         strange = first[values[1]]

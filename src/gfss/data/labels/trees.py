@@ -249,6 +249,8 @@ def _common(paths: Iterable[Path]) -> Path:
 
 def _ambiguous(first: Path, second: Path, masks: bool) -> GfssError:
     kind, option = ("masks", "--masks") if masks else ("images", "--images")
+    if first.parent == second.parent:
+        return GfssError(f"{first} and {second.name} are {kind} of the same name; rename or remove one of them")
     return GfssError(
         f"{first} and {second} are {kind} of one name, and only one of them can be meant; say which with "
         f"{option} {first.parent} or {option} {second.parent}"

@@ -82,6 +82,8 @@ def _names(path: Path, required: bool) -> list[str]:
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError):
+        if required:
+            raise GfssError(f"{path} is not readable YAML of plain values; write it again") from None
         content = None
     names = content.get("names") if isinstance(content, dict) else None
     if isinstance(names, dict) and names and all(type(key) is int and key >= 0 for key in names):
