@@ -23,6 +23,8 @@ EXTRAS = {
     "onnxruntime": "export",
     "scipy": "sbd",
     "sklearn": "sklearn",
+    "fastapi": "serve",
+    "uvicorn": "serve",
 }
 
 

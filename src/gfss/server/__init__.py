@@ -1,0 +1,1 @@
+"""The page and the REST interface on top of a model and a folder of images."""
