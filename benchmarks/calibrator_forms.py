@@ -80,7 +80,7 @@ def prepare(sizes: Sizes, batch: int, forms: tuple[str, ...]) -> tuple[Calibrato
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        calibrator = Calibrator(replace(AS_PRINTED, dimension=sizes.dimension), (sizes.side, sizes.side))
+        calibrator = Calibrator(replace(AS_PRINTED, dimension=sizes.dimension), (sizes.side, sizes.side), fast=True)
     fused = maps(sizes.classes, sizes.side).softmax(dim=1)
     base = maps(1, sizes.side)
     # small values keep the softmax away from a single channel, so that all gradients count in the comparison

@@ -26,7 +26,7 @@ from gfss.common.files import write_json
 from gfss.evaluation.records import peak_memory_mb
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.encoders.fuse import fused, traced
+from gfss.models.ops.fused_encoder import fused, traced
 
 Run = Callable[[Tensor], list[Tensor]]
 LEVELS = ("layer3", "layer4")

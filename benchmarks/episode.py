@@ -39,7 +39,7 @@ from gfss.methods.pcn import Calibrated
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.encoders.fuse import fused
+from gfss.models.ops.fused_encoder import fused
 from gfss.models.pspnet import PyramidHead
 from gfss.training.episodic import SEVERAL_WAYS, train_calibrator
 from gfss.training.episodic_options import EpisodicOptions

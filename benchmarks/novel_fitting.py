@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.common.files import write_json
-from gfss.models.novel.classifier import NovelClassifier, NovelOptions, cheaper_form, class_weights, fit_novel
+from gfss.models.novel.classifier import NovelClassifier, NovelOptions, class_weights, fit_novel
+from gfss.models.ops.dual_fit import dual_is_cheaper
 
 
 def torch_loop(maps: Tensor, labels: Tensor, options: NovelOptions) -> nn.Sequential:
@@ -53,7 +54,7 @@ def measure(supports: int, hidden: int, channels: int, side: int, steps: int, ro
     """Times of all forms of one case, and how far apart their first layers end."""
     maps, labels = make_case(supports, channels, side)
     options = NovelOptions(hidden=hidden, steps=steps)
-    chosen = cheaper_form(maps[None], hidden, steps)
+    chosen = "dual" if dual_is_cheaper(maps[None], hidden, steps) else "plain"
     ends: dict[str, Tensor] = {}
 
     def fit(form: str) -> Callable[[], None]:

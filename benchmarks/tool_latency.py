@@ -31,8 +31,8 @@ from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.options import CalibratorOptions
 from gfss.models.encoders import build_encoder
-from gfss.models.encoders.fuse import fused
 from gfss.models.novel.classifier import NovelOptions
+from gfss.models.ops.fused_encoder import fused
 from gfss.models.pspnet import PyramidHead
 from gfss.training.base import BaseOptions
 
@@ -47,7 +47,7 @@ def untrained_model(size: int) -> Segmenter:
     head = PyramidHead(channels, len(PASCAL_CLASSES) + 1, options.pyramid, options.width, options.separable)
     card = BaseCard("lite0", encoder.stride, encoder.weights_hash(), False, size, PASCAL_CLASSES, (), "none", None)
     side = encoder.map_size(size)
-    calibrator = Calibrator(CalibratorOptions(), (side, side))
+    calibrator = Calibrator(CalibratorOptions(), (side, side), fast=True)
     return Segmenter(Network(BaseModel(encoder, head, card), calibrator, NovelOptions()))
 
 

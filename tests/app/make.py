@@ -42,7 +42,7 @@ def network(
         head = PyramidHead(channels, len(classes) + 1, pyramid=8, width=24)
         torch.nn.init.normal_(head.classifier.weight, std=spread)
         side = trunk.map_size(size)
-        calibrator = Calibrator(options, (side, side))
+        calibrator = Calibrator(options, (side, side), fast=True)
         for parameter in calibrator.parameters():
             parameter.data += noise * torch.randn_like(parameter)
     card = BaseCard(

@@ -96,7 +96,7 @@ def test_the_tool_and_the_harness_give_the_same_scores(model: Segmenter) -> None
     model.teach("blob", *OTHER)
     network = model.network
     assert network.calibrator is not None
-    method = Calibrated(NormalisedScoreFusion(NovelFitter(make.NOVEL)), network.calibrator, trained=True)
+    method = Calibrated(NormalisedScoreFusion(NovelFitter(make.NOVEL, form="fast")), network.calibrator, trained=True)
     method.learn(build_support(network, model.taught))
     assert equal(memory(model), method.memory)
     levels = network.levels(make.picture(3, make.SIZE, make.SIZE))

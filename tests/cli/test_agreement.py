@@ -49,7 +49,9 @@ def agree_with_the_harness(data: Dataset, fold: Fold, network: Network, folder: 
     assert network.calibrator is not None
     bank = build_bank(network.base.encoder, data, network.size, ("layer3", "layer4"), folder / "bank")
     source = EpisodeSampler(FeatureStore(network.base, bank, cache=True), data, fold)
-    method = Calibrated(NormalisedScoreFusion(NovelFitter(make.NOVEL)), network.calibrator, "pcn-support", trained=True)
+    method = Calibrated(
+        NormalisedScoreFusion(NovelFitter(make.NOVEL, form="fast")), network.calibrator, "pcn-support", trained=True
+    )
     expected = examine([method], source, [task])["pcn-support"].metrics
 
     model = folder / "model"

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
 from gfss.data.transforms import to_tensor
+from gfss.methods.pcn import pcn_scores
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.support_similarity import SupportMemory, similarity_maps
-from gfss.models.encoders.fuse import Run, fast_form
-from gfss.models.fusion import normalised_score_fusion, score_fusion
+from gfss.models.calibrators.support_similarity import SupportMemory
+from gfss.models.fusion import normalised_score_fusion
 from gfss.models.novel.classifier import NovelClassifier, NovelOptions, novel_maps
+from gfss.models.ops.fused_encoder import Run, fast_form
 from gfss.models.pspnet import Features
 
 CHUNK = 16  # images that go through the head at once
@@ -93,13 +94,9 @@ class Network(nn.Module):
         if knowledge is None:
             return features.base
         novel = knowledge.classifier.logits(novel_maps(features, self.options))
-        fusion = normalised_score_fusion(features.base, novel)
         if self.calibrator is None:
-            return fusion * SHARPNESS
-        similarity = None
-        if knowledge.memory is not None:
-            similarity = similarity_maps(knowledge.memory, features, score_fusion(features.base, novel).softmax(dim=1))
-        return self.calibrator(fusion, features, knowledge.classes, similarity)
+            return normalised_score_fusion(features.base, novel) * SHARPNESS
+        return pcn_scores(features, novel, self.calibrator, knowledge.memory)
 
     @torch.inference_mode()
     def score_map(self, square: np.ndarray, knowledge: Knowledge | None, bias: float = 0.0) -> Tensor:

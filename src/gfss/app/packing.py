@@ -73,7 +73,7 @@ def build_network(parts: Parts, about: dict[str, Any], weights: Path | None, sou
     if about["calibrator"]:
         options = stored_options(about["calibrator"]["options"])
         height, width = about["calibrator"]["map_size"]
-        calibrator = build_part(lambda: Calibrator(options, (height, width)), parts["calibrator"], source)
+        calibrator = build_part(lambda: Calibrator(options, (height, width), fast=True), parts["calibrator"], source)
     novel = NovelOptions(**{**about["novel"], "features": tuple(about["novel"]["features"])})
     return Network(BaseModel(encoder, head, card), calibrator, novel)
 

@@ -89,7 +89,7 @@ def learn_classes(
     support = build_support(network, taught)
     support.check()
     memory = build_support_memory(support.features, support.labels, support.novel_labels, names) if names else None
-    return Knowledge(classifier or NovelFitter(network.options, seed).fit(support), memory)
+    return Knowledge(classifier or NovelFitter(network.options, seed, form="fast").fit(support), memory)
 
 
 def build_support(network: Network, taught: Sequence[TaughtClass]) -> Support:

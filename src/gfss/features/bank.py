@@ -34,7 +34,7 @@ from gfss.common.threads import parallel_map
 from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
 from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.encoders.fuse import Run, fast_form
+from gfss.models.ops.fused_encoder import Run, fast_form
 
 SHARD = 256  # images per shard
 

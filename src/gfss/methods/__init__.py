@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gfss.common.errors import unknown
 from gfss.methods import denet, diam_options, pfenet
@@ -25,6 +26,7 @@ from gfss.models.base_model import BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.options import PRESETS
 from gfss.models.calibrators.rules import RULES
+from gfss.models.novel.classifier import NovelOptions
 
 
 @dataclass
@@ -34,7 +36,7 @@ class Context:
     Attributes:
         model: the base model.
         map_size: height and width of its feature maps.
-        fitter: fits novel classifiers; shared, so that methods evaluated together fit each task once.
+        novel: how novel classifiers are fitted.
         levels: encoder levels that features carry, besides those that the base model reads.
         published: DENet and PFENet in their published width, for graphics cards, and DIaM with its published weights.
         diams: further DIaMs by name, and the usual one with other options.
@@ -42,10 +44,15 @@ class Context:
 
     model: BaseModel
     map_size: tuple[int, int]
-    fitter: NovelFitter = field(default_factory=NovelFitter)
+    novel: NovelOptions = field(default_factory=NovelOptions)
     levels: tuple[str, ...] = ()
     published: bool = False
     diams: Mapping[str, DiamOptions] = field(default_factory=dict)
+
+    @cached_property
+    def fitter(self) -> NovelFitter:
+        """Fits novel classifiers; shared, so that methods evaluated together fit each task once."""
+        return NovelFitter(self.novel, form="fast")
 
     @property
     def base(self) -> int:
@@ -105,7 +112,7 @@ TRAINED: dict[str, Builder] = {
     **{
         name: (
             lambda context, name=name, options=options: Calibrated(
-                NormalisedScoreFusion(context.fitter), Calibrator(options, context.map_size), name
+                NormalisedScoreFusion(context.fitter), Calibrator(options, context.map_size, fast=True), name
             )
         )
         for name, options in PRESETS.items()  # calibrators on NSF
@@ -173,4 +180,4 @@ def build_method(name: str, context: Context) -> Method:
         refuse_unknown_method(name)
     if inner == name or preset is None:
         return (UNTRAINED | TRAINED)[name](context)
-    return Calibrated(build_method(inner, context), Calibrator(PRESETS[preset], context.map_size), name)
+    return Calibrated(build_method(inner, context), Calibrator(PRESETS[preset], context.map_size, fast=True), name)

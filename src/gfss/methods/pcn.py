@@ -1,4 +1,4 @@
-"""PCN and its ablations: a calibrator on the scores of another method."""
+"""PCN, the paper's system, and pcn-support, ours: a calibrator on normalised score fusion, or on any other method."""
 
 from __future__ import annotations
 
@@ -18,16 +18,35 @@ from gfss.models.calibrators.support_similarity import (
     build_support_memory,
     similarity_maps,
 )
-from gfss.models.fusion import score_fusion
+from gfss.models.fusion import normalised_score_fusion, score_fusion
 from gfss.models.pspnet import Features
 
 
-class Calibrated(Method):
-    """A method with the calibrator T on its scores; on NSF this is PCN.
+def pcn_scores(query: Features, novel: Tensor, calibrator: Calibrator, memory: SupportMemory | None) -> Tensor:
+    """PCN's inference: normalised score fusion, then the calibrator; (queries, background + base + novel, h, w).
 
-    Lu, He, Li, Song, Xiang: Prediction Calibration for Generalized Few-shot Semantic Segmentation (2022).
-    The calibrator is trained on episodes with fake novel classes; scores that are not probabilities yet are
-    softmaxed before they enter.
+    Args:
+        query: features of the images to segment.
+        novel: logits of the novel classifier, (queries, 1 + novel, h, w).
+        memory: of the support, where the calibrator reads similarity maps (``pcn-support``).
+    """
+    fused = normalised_score_fusion(query.base, novel)  # eq. 3
+    similarity = None
+    if calibrator.reads_similarity and memory is not None:
+        similarity = similarity_maps(memory, query, score_fusion(query.base, novel).softmax(dim=1))
+    return calibrator(fused, query, novel.shape[1] - 1, similarity)  # eq. 4 to 6
+
+
+class Calibrated(Method):
+    """A method with a calibrator on its scores; on NSF this is PCN (``pcn``) or ours (``pcn-support``).
+
+    Lu, He, Li, Song, Xiang: Prediction Calibration for Generalized Few-shot Semantic Segmentation (2022),
+    https://arxiv.org/abs/2210.08290. NSF is biased to the novel classes, since each classifier's softmax sums to one by
+    itself. A calibrator, trained on episodes whose fake novel classes are base classes, moves the fused scores back.
+    Scores that are not probabilities yet are softmaxed before they enter.
+
+        fused   (queries, background + base + novel, h, w)   in [0, 1]
+        scores  likewise; their softmax are the calibrated probabilities
     """
 
     def __init__(self, inner: Method, calibrator: Calibrator, name: str | None = None, trained: bool = False) -> None:
@@ -48,41 +67,46 @@ class Calibrated(Method):
         self.novel = support.novel
         self._support, self._memory = support, None
 
+    def scores(self, query: Features) -> Tensor:
+        self.require_trained()
+        return self._calibrate(query)
+
+    def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            self.learn(episode.support)
+        return calibration_loss(self._calibrate(episode.query.features), episode.query.labels)
+
     def fused(self, query: Features) -> Tensor:
         """Class scores in [0, 1] that enter the calibrator."""
         scores = self.inner.scores(query)
         return scores if self.inner.probabilities else scores.softmax(dim=1)
 
     def similarity(self, query: Features, fused: Tensor) -> SimilarityMaps:
-        """What support and query say.
+        """Similarity of queries to the support and to themselves.
 
         Args:
             fused: from :meth:`fused`.
         """
-        shared = fused
+        one_softmax = fused
         if isinstance(self.inner, NormalisedScoreFusion):
-            shared = score_fusion(query.base, self.inner.fitter.logits(query)).softmax(dim=1)
-        return similarity_maps(self.memory, query, shared)
+            one_softmax = score_fusion(query.base, self.inner.fitter.logits(query)).softmax(dim=1)
+        return similarity_maps(self.memory, query, one_softmax)
 
     @property
     def memory(self) -> SupportMemory:
-        """What similarity needs of the support set; not every calibrator asks for it."""
+        """What similarity maps need of the support set; not every calibrator reads them."""
         if self._memory is None:
             support, names = self._support, self.calibrator.options.compared
             self._memory = build_support_memory(support.features, support.labels, support.novel_labels, names)
         return self._memory
 
-    def scores(self, query: Features) -> Tensor:
-        self.require_trained()
-        fused = self.fused(query)
-        similarity = self.similarity(query, fused) if self.calibrator.reads_similarity else None
-        return self.calibrator(fused, query, self.novel, similarity)
-
-    def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
-        query = episode.query.features
+    def _calibrate(self, query: Features) -> Tensor:
+        memory = self.memory if self.calibrator.reads_similarity else None
+        if type(self.inner) is NormalisedScoreFusion:
+            with torch.no_grad():
+                novel = self.inner.fitter.logits(query)
+            return pcn_scores(query, novel, self.calibrator, memory)
         with torch.no_grad():
-            self.learn(episode.support)
             fused = self.fused(query)
-            similarity = self.similarity(query, fused) if self.calibrator.reads_similarity else None
-        scores = self.calibrator(fused, query, self.novel, similarity)
-        return calibration_loss(scores, episode.query.labels)
+            similarity = None if memory is None else self.similarity(query, fused)
+        return self.calibrator(fused, query, self.novel, similarity)

@@ -11,6 +11,7 @@ from gfss.methods.base import Method
 from gfss.models.calibrators.rules import RULES
 from gfss.models.fusion import normalised_score_fusion, score_fusion
 from gfss.models.novel.classifier import (
+    Form,
     NovelClassifier,
     NovelOptions,
     fit_novel,
@@ -18,8 +19,8 @@ from gfss.models.novel.classifier import (
     novel_maps,
     support_labels,
 )
-from gfss.models.novel.fitting import convolve
 from gfss.models.novel.low_rank import LowRankLayer, low_rank
+from gfss.models.ops.convolve import convolve
 from gfss.models.pspnet import Features
 
 
@@ -31,12 +32,12 @@ class NovelFitter:
     at the price of one.
 
     Attributes:
-        form: of :func:`fit_novel`; the cheaper one if left out.
+        form: of :func:`fit_novel`.
     """
 
     options: NovelOptions = field(default_factory=NovelOptions)
     seed: int = 0
-    form: str | None = None
+    form: Form = "plain"
     _support: Support | None = None
     _classifier: NovelClassifier | None = None
     _first: LowRankLayer | None = None  # of the classifier, where low rank is asked for

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gfss.common.errors import GfssError, unknown
 from gfss.models.encoders.base import select_levels
+from gfss.models.ops.pyramid import mix_upsampled, pool_bins
 from gfss.models.ops.upsample import upsample
 
 BINS = (1, 2, 3, 6)
-AREAS = tuple(bins * bins for bins in BINS)
 SHORTEST = 1e-12  # vectors are not taken as shorter when they are brought to length one
 
 
@@ -188,46 +186,13 @@ class PyramidHead(nn.Module):
             )
         entering = torch.addcmul(-self.feature_mean / self.feature_std, entering, 1 / self.feature_std)
         size = (entering.shape[-2], entering.shape[-1])
-        means = (entering.flatten(2) @ pooling_weights(size, entering.dtype, entering.device)).split(AREAS, dim=2)
-        pooled = tuple(
-            branch(mean.unflatten(2, (bins, bins)))
-            for bins, mean, branch in zip(BINS, means, self.branches, strict=True)
-        )
-        bottleneck = self.bottleneck(self._mixed(entering, pooled, size))
+        pooled = tuple(branch(mean) for branch, mean in zip(self.branches, pool_bins(entering, BINS), strict=True))
+        if self.mix.kernel_size == (1, 1):
+            mixed = mix_upsampled(self.mix.weight[:, :, 0, 0], entering, pooled)
+        else:
+            mixed = self.mix(torch.cat([entering, *(upsample(branch, size) for branch in pooled)], dim=1))
+        bottleneck = self.bottleneck(mixed)
         base = self.classifier(self.dropout(bottleneck))
         parts = dict(zip(self.channels, entering.split(list(self.channels.values()), dim=1), strict=True))
         others = {name: level for name, level in levels.items() if name not in parts}  # for ablations only
         return Features(others | parts, pooled, bottleneck, base)
-
-    def _mixed(self, entering: Tensor, pooled: Sequence[Tensor], size: tuple[int, int]) -> Tensor:
-        """The first convolution over levels and upsampled branches.
-
-        A 1x1 convolution and upsampling commute, so the branches go through it at their own resolution, and all of
-        them are upsampled by one product.
-        """
-        if self.mix.kernel_size != (1, 1):
-            return self.mix(torch.cat([entering, *(upsample(branch, size) for branch in pooled)], dim=1))
-        widths = [entering.shape[1], *(branch.shape[1] for branch in pooled)]
-        own, *others = self.mix.weight[:, :, 0, 0].split(widths, dim=1)
-        small = torch.cat([rows @ branch.flatten(2) for rows, branch in zip(others, pooled, strict=True)], dim=2)
-        shared = small @ upsampling_weights(size, entering.dtype, entering.device)
-        mixed = torch.baddbmm(shared, own.expand(len(entering), -1, -1), entering.flatten(2)).unflatten(2, size)
-        return mixed.contiguous(memory_format=torch.channels_last)
-
-
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)  # a cached tensor of inference mode could never take part in training
-def pooling_weights(size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Average pooling to all bins of the pyramid as one matrix, (h w, sum of bins squared)."""
-    each = torch.eye(size[0] * size[1], dtype=torch.float64).view(-1, 1, *size)
-    return torch.cat([F.adaptive_avg_pool2d(each, bins).flatten(1) for bins in BINS], dim=1).to(device, dtype)
-
-
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)
-def upsampling_weights(size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Bilinear upsampling from all bins of the pyramid as one matrix, (sum of bins squared, h w)."""
-    each = (
-        torch.eye(area, dtype=torch.float64).view(area, 1, bins, bins) for bins, area in zip(BINS, AREAS, strict=True)
-    )
-    return torch.cat([upsample(maps, size).flatten(1) for maps in each]).to(device, dtype)

@@ -66,7 +66,7 @@ def load_method(folder: Path, method: Method, base: BaseCard, *, other_classes: 
             raise GfssError(f"{folder} was trained with {key} {theirs}, not {ours}; train the method anew")
     if isinstance(method, Calibrated) and "calibrator" in about["training"]:  # not always the usual one of this name
         options = stored_options(about["training"]["calibrator"])
-        method.calibrator = method.module = Calibrator(options, method.calibrator.map_size)
+        method.calibrator = method.module = Calibrator(options, method.calibrator.map_size, method.calibrator.fast)
     assert method.module is not None
     own = method.module.state_dict()
     for name, tensor in own.items():

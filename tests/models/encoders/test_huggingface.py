@@ -10,7 +10,7 @@ import torch
 
 from gfss.common.errors import GfssError
 from gfss.models.encoders import build_encoder
-from gfss.models.encoders.fuse import fused
+from gfss.models.ops.fused_encoder import fused
 
 transformers = pytest.importorskip("transformers")
 

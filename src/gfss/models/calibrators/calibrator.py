@@ -17,17 +17,24 @@ from gfss.models.calibrators.class_interaction import ClassInteraction, PixelInt
 from gfss.models.calibrators.cross_covariance import CrossCovariance
 from gfss.models.calibrators.options import CalibratorOptions, Kind
 from gfss.models.calibrators.support_similarity import SimilarityMaps
+from gfss.models.ops.covariance import FastCrossCovariance
 from gfss.models.pspnet import Features
 
 
 class Calibrator(nn.Module):
     """Calibrated scores = learned scale x fused scores + offsets."""
 
-    def __init__(self, options: CalibratorOptions, size: tuple[int, int]) -> None:
-        """Make a calibrator for maps of a size (others are handled by resampling its projections)."""
+    def __init__(self, options: CalibratorOptions, size: tuple[int, int], fast: bool = False) -> None:
+        """Make a calibrator.
+
+        Args:
+            size: of the maps; others are handled by resampling its projections.
+            fast: take the products of the cross-covariance in a faster order.
+        """
         super().__init__()
         self.options = options
         self.map_size = size
+        self.fast = fast
         positions = size[0] * size[1]
         self.scale = nn.Parameter(torch.tensor(float(options.scale))) if options.scale is not None else None
         self.attention = None
@@ -35,7 +42,7 @@ class Calibrator(nn.Module):
         self.pixel = None
         self.class_interaction = None
         if options.kind in ("cross-covariance", "self-attention"):
-            self.attention = CrossCovariance(options, size)
+            self.attention = (FastCrossCovariance if fast else CrossCovariance)(options, size)
         elif options.kind in ("linear", "linear-no-residual"):
             self.linear = nn.Linear(positions, positions)
         elif options.kind == "pixel":

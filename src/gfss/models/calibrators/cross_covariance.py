@@ -6,8 +6,7 @@ number of classes is free. Written with Y (classes x positions) and F (channels 
     attention = softmax(Y Omega^T (F Gamma^T)^T)        classes x channels
     offset    = Delta(attention F Lambda^T)             classes x positions
 
-There are few classes and many channels, so the products are taken as (Y Omega^T Gamma) F^T and
-(attention F) Lambda^T: the channels are never projected. Pyramid branches enter at their own resolution.
+A faster order of these products is :mod:`gfss.models.ops.covariance`.
 """
 
 from __future__ import annotations
@@ -58,74 +57,50 @@ class CrossCovariance(nn.Module):
             maps: channel groups (batch, channels, h or bin, w or bin).
         """
         batch, classes, height, width = scores.shape
-        size, d, heads = (height, width), self.options.dimension, self.options.heads
-        tokens = scores.flatten(2)
-        groups = [Channels(group, size, self.options.normalise) for group in maps]
-        if self.options.normalise:
-            tokens = F.normalize(tokens - tokens.mean(dim=2, keepdim=True), dim=2, eps=FLAT)
+        size, options = (height, width), self.options
+        tokens = scores.flatten(2)  # Y
+        channels = torch.cat([upsample(group, size) for group in maps], dim=1).flatten(2)  # F
+        if options.normalise:
+            tokens, channels = (unit_rows(rows) for rows in (tokens, channels))
+        query, key, value = self.projections(size)
+        q, k, v = self.split(tokens @ query.T), self.split(channels @ key.T), self.split(channels @ value.T)
+        attention = self.weigh(q @ k.transpose(2, 3))  # eq. 4, (batch, heads, classes, channels)
+        values = (attention @ v).transpose(1, 2).reshape(batch, classes, options.dimension)  # eq. 5
+        return self.offset(values, size)  # eq. 6
+
+    def projections(self, size: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Omega, Gamma and Lambda for maps of a size, (d, positions) each."""
         power = 0.5 if self.options.normalise else 1.0  # tokens of length one grow weaker per position on larger maps
         query, key = (_resample(weight, self.map_size, size, power) for weight in (self.query, self.key))
-        value = _resample(self.value, self.map_size, size)
-        projected = (tokens @ query.T).view(batch, classes, heads, d // heads).transpose(1, 2)
-        patterns = projected @ key.view(heads, d // heads, -1)  # Y Omega^T Gamma, (batch, heads, classes, positions)
-        logits = torch.cat([group.products(patterns) for group in groups], dim=-1)
+        return query, key, _resample(self.value, self.map_size, size)
+
+    def split(self, rows: Tensor) -> Tensor:
+        """Rows (batch, n, d) by heads, (batch, heads, n, d / heads)."""
+        return rows.unflatten(2, (self.options.heads, -1)).transpose(1, 2)
+
+    def weigh(self, logits: Tensor) -> Tensor:
+        """Attention over channels, (..., channels)."""
         if self.temperature is not None:
             logits = logits * self.temperature.exp()
         elif self.options.scaling == "inside":
-            logits = logits / math.sqrt(d / heads)
-        attention = self.dropout(logits.softmax(dim=-1))
-        parts = attention.split([group.count for group in groups], dim=-1)
-        mixed = sum(group.mix(part) for group, part in zip(groups, parts, strict=True))
-        assert isinstance(mixed, Tensor)
-        values = mixed @ value.view(heads, d // heads, -1).transpose(1, 2)
-        values = values.transpose(1, 2).reshape(batch, classes, d)
+            logits = logits / math.sqrt(self.options.dimension / self.options.heads)
+        return self.dropout(logits.softmax(dim=-1))
+
+    def offset(self, values: Tensor, size: tuple[int, int]) -> Tensor:
+        """Delta: from values (batch, classes, d) to maps (batch, classes, h, w)."""
         if self.options.normalise:
-            values = values * (height * width) ** 0.5
+            values = values * (size[0] * size[1]) ** 0.5
         if self.options.scaling == "after":
-            values = values / math.sqrt(d)
-        offset = values @ _resample(self.head.weight.T, self.map_size, size, power=0.0)
-        bias = _resample(self.head.bias[None], self.map_size, size, power=0.0)
-        return (offset + bias).view(batch, classes, height, width)
+            values = values / math.sqrt(self.options.dimension)
+        weight, bias = (
+            _resample(w, self.map_size, size, power=0.0) for w in (self.head.weight.T, self.head.bias[None])
+        )
+        return (values @ weight + bias).unflatten(2, size)
 
 
-class Channels:
-    """A group of feature channels as tokens, at its own resolution, optionally centred and of length one."""
-
-    def __init__(self, maps: Tensor, size: tuple[int, int], normalise: bool) -> None:
-        self.count = maps.shape[1]
-        small = (maps.shape[-2], maps.shape[-1])
-        self.rows = maps.flatten(2)  # (batch, channels, own positions)
-        self.spread = None if small == size else interpolation(small, size, maps)  # (own positions, positions)
-        if normalise:
-            ones = maps.new_ones(1, size[0] * size[1]) if self.spread is None else self.spread.sum(1)[None]
-            mean = (self.rows * ones).sum(dim=2, keepdim=True) / (size[0] * size[1])
-            self.rows = self.rows - mean  # bilinear weights sum to one, so a constant stays a constant
-            full = self.rows if self.spread is None else self.rows @ _root(self.spread)
-            self.rows = self.rows / full.norm(dim=2, keepdim=True).clamp_min(FLAT)
-
-    def products(self, patterns: Tensor) -> Tensor:
-        """Inner products with patterns (batch, heads, classes, positions): (batch, heads, classes, channels)."""
-        if self.spread is not None:
-            patterns = patterns @ self.spread.T
-        return patterns @ self.rows[:, None].transpose(2, 3)
-
-    def mix(self, weights: Tensor) -> Tensor:
-        """Channels mixed by weights (batch, heads, classes, channels): (batch, heads, classes, positions)."""
-        mixed = weights @ self.rows[:, None]
-        return mixed if self.spread is None else mixed @ self.spread
-
-
-def interpolation(small: tuple[int, int], size: tuple[int, int], like: Tensor) -> Tensor:
-    """Bilinear upsampling as a matrix (small positions, positions)."""
-    count = small[0] * small[1]
-    unit = torch.eye(count, device=like.device, dtype=like.dtype).view(count, 1, *small)
-    return upsample(unit, size).view(count, -1)
-
-
-def _root(spread: Tensor) -> Tensor:
-    """A small matrix R with R R^T = S S^T, so that row lengths can be taken without upsampling."""
-    values, vectors = torch.linalg.eigh(spread @ spread.T)
-    return vectors * values.clamp_min(0).sqrt()
+def unit_rows(rows: Tensor) -> Tensor:
+    """Rows (batch, n, positions) centred and of length one; nearly constant ones stay short."""
+    return F.normalize(rows - rows.mean(dim=2, keepdim=True), dim=2, eps=FLAT)
 
 
 def cosine_basis(size: tuple[int, int], count: int) -> Tensor:

@@ -23,7 +23,7 @@ class Encoder(nn.Module):
             paper for every family: ``layer2``, ``layer3``, ``layer4``.
         stride: input pixels per position of the coarsest level.
         on_pixels: position i of its maps lies on input pixel i * stride, so sides of a multiple and one fit.
-        traced_is_faster: on a CPU, see :mod:`gfss.models.encoders.fuse`.
+        traced_is_faster: on a CPU, see :mod:`gfss.models.ops.fused_encoder`.
     """
 
     name: str = ""

@@ -1,7 +1,6 @@
 """Novel classifier: a small head fitted on the support set (G_novel), conv3x3 -> ReLU -> conv1x1.
 
-Fitting is a pure function of (maps, labels, seed). There are two exact ways to run the same gradient descent
-(:mod:`gfss.models.novel.fitting`); :func:`fit_novel` takes the one with fewer operations.
+Fitting is a pure function of (maps, labels, seed). Its plain form is :func:`gfss.models.novel.fitting.fit_plain`.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -16,9 +16,12 @@ from torch import Tensor
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.models.novel.fitting import KERNEL, GradientDescent, convolve, fit_dual, fit_plain
+from gfss.models.novel.fitting import GradientDescent, fit_plain
+from gfss.models.ops.convolve import convolve
+from gfss.models.ops.dual_fit import dual_is_cheaper, fit_dual
 from gfss.models.pspnet import Features
 
+Form = Literal["plain", "dual", "fast"]
 HALVINGS = 6  # a fit that diverges is repeated with half the step, at most so often
 
 
@@ -100,7 +103,7 @@ def novel_maps(features: Features, options: NovelOptions) -> Tensor:
 @torch.inference_mode(False)
 @torch.enable_grad()
 def fit_novel(
-    maps: Tensor, labels: Tensor, classes: int, options: NovelOptions, seed: int = 0, form: str | None = None
+    maps: Tensor, labels: Tensor, classes: int, options: NovelOptions, seed: int = 0, form: Form = "plain"
 ) -> NovelClassifier:
     """Fit one head per episode on its supports.
 
@@ -109,13 +112,14 @@ def fit_novel(
         labels: (episodes, supports, height, width): 0 none, 1..classes-1 novel classes, 255 ignored.
         classes: outputs, the "none" class included.
         seed: of the initial weights; the same for every episode.
-        form: ``plain`` or ``dual``; the cheaper one if left out.
+        form: ``plain``, ``dual`` (the same up to rounding) or ``fast``, whichever needs fewer operations.
     """
     if not torch.isfinite(maps).all():
         raise GfssError("the support features hold NaN or infinite values; rebuild the feature bank or check the image")
     weights = class_weights(labels, classes, maps.dtype)
     start = initial_weights(maps.shape[2], options.hidden, classes, seed, maps.dtype, maps.device)
-    fit = {"plain": fit_plain, "dual": fit_dual}[form or cheaper_form(maps, options.hidden, options.steps)]
+    dual = form == "dual" or (form == "fast" and dual_is_cheaper(maps, options.hidden, options.steps))
+    fit = fit_dual if dual else fit_plain
     rate, todo = options.rate, torch.arange(len(maps))
     result: list[Tensor] | None = None
     for _ in range(HALVINGS + 1):
@@ -155,16 +159,6 @@ def support_labels(labels: Tensor, classes: Sequence[int]) -> Tensor:
     return out
 
 
-def cheaper_form(maps: Tensor, hidden: int, steps: int = 50) -> str:
-    """Whichever of the two exact forms needs fewer multiplications."""
-    _, supports, channels, height, width = maps.shape
-    positions = supports * height * width
-    plain = steps * 2 * positions * KERNEL * channels * hidden
-    gram = positions**2 * (channels + KERNEL)
-    dual = gram + steps * positions**2 * hidden + 2 * positions * KERNEL * channels * hidden
-    return "dual" if dual < plain else "plain"
-
-
 @lru_cache(maxsize=4)
 @torch.inference_mode(False)
 def initial_weights(
@@ -178,8 +172,8 @@ def initial_weights(
         return (values / inputs**0.5).to(device=device, dtype=dtype)
 
     return (
-        uniform((hidden, channels, 3, 3), channels * KERNEL),
-        uniform((hidden,), channels * KERNEL),
+        uniform((hidden, channels, 3, 3), channels * 9),
+        uniform((hidden,), channels * 9),
         uniform((classes, hidden), hidden),
         uniform((classes,), hidden),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfss.models.novel.fitting import convolve
+from gfss.models.ops.convolve import convolve
 
 
 @dataclass(frozen=True)
