@@ -96,7 +96,7 @@ def test_damaged_tensors_are_refused_by_name(tmp_path: Path, damage: str) -> Non
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes({"flipped": bytes(content), "truncated": content[:-7], "emptied": b""}[damage])
-    with pytest.raises(GfssError, match=f"{file.name} is truncated or was altered"):
+    with pytest.raises(GfssError, match=f"{file.name} is truncated or was modified"):
         load_checkpoint(tmp_path)
 
 

@@ -13,7 +13,7 @@ from gfss.common.files import write_atomically
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.datasets.base import Dataset
 
-TILE = 192  # side of a picture
+TILE = 192  # side of an image
 CAPTION = 28  # height of the two lines below it
 GAP = 6
 STRIP = 256  # rows of an image that are coloured at once

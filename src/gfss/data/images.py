@@ -1,4 +1,4 @@
-"""Picture files in, arrays out; everything that can be wrong with a file is answered in one sentence."""
+"""Image files in, arrays out; everything that can be wrong with a file is answered in one sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPENING = Lock()
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Height and width of a picture as ``read_image`` gives it, from the file's header where that is enough."""
+    """Height and width of an image as ``read_image`` gives it, from the file's header where that is enough."""
     with open_picture(path) as file:
         width, height = file.size
         try:
@@ -34,7 +34,7 @@ def image_size(path: Path) -> tuple[int, int]:
 
 
 def read_image(path: Path | str) -> np.ndarray:
-    """Any picture as (height, width, 3) uint8: EXIF turned, grey, alpha, 16 bit and CMYK converted."""
+    """Any image as (height, width, 3) uint8: EXIF turned, grey, alpha, 16 bit and CMYK converted."""
     with open_picture(Path(path)) as file:
         try:
             file.load()
@@ -95,7 +95,7 @@ def read_colours(path: Path) -> np.ndarray:
 
 
 def open_picture(path: Path) -> Image.Image:
-    """Open a picture without decoding it; say in one sentence why that fails."""
+    """Open an image without decoding it; say in one sentence why that fails."""
     refuse_special(path)
     try:
         with _OPENING:

@@ -1,4 +1,4 @@
-"""From a picture of any size to the square tensor that an encoder takes, and labels likewise.
+"""From an image of any size to the square tensor that an encoder takes, and labels likewise.
 
 The geometry is that of the evaluation protocol: the long side becomes ``size`` (floored to a
 multiple of 8), the aspect ratio is kept, the rest is padded at the bottom and right with zeros

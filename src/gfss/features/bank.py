@@ -144,7 +144,7 @@ def build_bank(
 
 
 def check_bank(bank: Bank) -> None:
-    """Compare every shard with its checksum; torn shards are removed, so that the next build makes them anew."""
+    """Compare every shard with its checksum; torn shards are removed, so that the next build makes them again."""
     bad = [path.name[:4] for path in sorted(bank.folder.glob("*.features.npy")) if not _checksums_hold(path)]
     for number in bad:
         (bank.folder / f"{number}.json").unlink(missing_ok=True)

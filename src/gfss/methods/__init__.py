@@ -38,7 +38,7 @@ class Context:
         map_size: height and width of its feature maps.
         novel: how novel classifiers are fitted.
         levels: encoder levels that features carry, besides those that the base model reads.
-        published: DENet and PFENet in their published width, for graphics cards, and DIaM with its published weights.
+        published: DENet and PFENet in their published width, for GPUs, and DIaM with its published weights.
         diams: further DIaMs by name, and the usual one with other options.
     """
 
@@ -143,7 +143,7 @@ def calibrator_preset(name: str) -> str | None:
 
 
 def training_shots(method: str, shots: int) -> int:
-    """Supports per class in the episodes that a method is trained on, to be examined at ``shots``."""
+    """Supports per class in the episodes that a method is trained on, to be evaluated at ``shots``."""
     return 1 if method in LEARNED else shots
 
 

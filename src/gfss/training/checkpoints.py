@@ -45,7 +45,7 @@ def load_checkpoint(folder: Path, name: str = "model") -> tuple[dict[str, Tensor
     except OSError:
         raise GfssError(f"{path} belongs to {name}.json but cannot be read; copy the whole folder again") from None
     if hashlib.sha256(content).hexdigest() != about["sha256"]:
-        raise GfssError(f"{path} is truncated or was altered (its checksum differs); copy it again or train anew")
+        raise GfssError(f"{path} is truncated or was modified (its checksum differs); copy it again or retrain")
     try:
         return load_tensors(content), about
     except SafetensorError as error:

@@ -61,7 +61,7 @@ class Dataset:
     def fingerprint(self) -> str:
         """Hash over names, sizes and endings of all files; changes when any file does, not when they are copied.
 
-        The ending of a PNG holds the checksum of its pixels, that of a JPEG or WebP is coded data: another picture of
+        The ending of a PNG holds the checksum of its pixels, that of a JPEG or WebP is coded data: another image of
         exactly the same size has another one. Files of other formats are read as a whole.
         """
         digest = hashlib.sha256(json.dumps([self.classes, self.reference_side]).encode())
@@ -130,7 +130,7 @@ def pixel_counts(mask: np.ndarray) -> np.ndarray:
 
 
 def refuse_other_size(mask: np.ndarray, file: Path, image: Path, size: tuple[int, int]) -> None:
-    """Raise if a mask and its picture differ in size (height, width)."""
+    """Raise if a mask and its image differ in size (height, width)."""
     if mask.shape != size:
         raise GfssError(
             f"{file} is {mask.shape[1]} x {mask.shape[0]} but its image {image.name} is {size[1]} x {size[0]}; "

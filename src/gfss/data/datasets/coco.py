@@ -65,7 +65,7 @@ def prepare_coco(annotations: Path, images: Path, out: Path, processes: int | No
 
 
 def read_split(path: Path) -> list[Picture]:
-    """Pictures of one annotation file; its categories must be the 80 of COCO."""
+    """Images of one annotation file; its categories must be the 80 of COCO."""
     classes, pictures = read_instances(path)
     if classes != COCO_CLASSES:
         raise GfssError(f"{path} has other categories than COCO 2014; read it as own data: --data {path}")

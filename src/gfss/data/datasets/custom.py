@@ -66,7 +66,7 @@ def drawn_masks(labels: Labels) -> tuple[Path, ...]:
 
 
 def _key(labels: Labels) -> str:
-    """Changes with the classes and with every label file and picture."""
+    """Changes with the classes and with every label file and image."""
     digest = hashlib.sha256(json.dumps([labels.format, labels.classes]).encode())
     for path in dict.fromkeys(labels.files + labels.images + labels.also):
         stat = path.stat()

@@ -1,7 +1,7 @@
 """The plain form of a data set: a folder with images, index masks, lists and class names.
 
     my-data/
-      images/ID.jpg        any picture format
+      images/ID.jpg        any image format
       masks/ID.png         index PNG: 0 background, 1..n classes, 255 void
       train.txt  val.txt   one ID per line
       classes.txt          one class name per line (line i is mask value i)
@@ -125,7 +125,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def pictures_in(folder: Path) -> dict[str, Path]:
-    """Picture files of a folder by name without suffix; empty if there is no such folder."""
+    """Image files of a folder by name without suffix; empty if there is no such folder."""
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*")):
         if path.suffix.lower() not in IMAGE_SUFFIXES or path.name.startswith("."):

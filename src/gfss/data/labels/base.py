@@ -1,4 +1,4 @@
-"""What every label format becomes: pictures, and a mask of class ids for each."""
+"""What every label format becomes: images, and a mask of class ids for each."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Labels:
     Attributes:
         format: the format in words ("labelme JSON").
         classes: class names; mask value i + 1 is ``classes[i]``.
-        images: picture files.
-        files: the label file of each picture.
+        images: image files.
+        files: the label file of each image.
         draw: mask i as it stands in the label file, (height, width) uint8.
         also: further files that the masks depend on.
         unlabelled: images among those looked at that have no label.
@@ -116,11 +116,11 @@ def match(
 
     Args:
         names: label files by name.
-        images: picture files by name.
+        images: image files by name.
         source: where the labels are, for the message.
         only: leave out labels of other images, if there is one of these.
     """
-    if len(names) == len(images) == 1:  # one picture and one label file belong together whatever their names
+    if len(names) == len(images) == 1:  # one image and one label file belong together whatever their names
         return tuple(images.values()), tuple(names.values())
     if only:
         names = {name: path for name, path in names.items() if name in images} or names

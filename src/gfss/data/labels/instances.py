@@ -1,4 +1,4 @@
-"""COCO JSON: instances as polygons or run lengths, drawn into one mask per picture with pycocotools."""
+"""COCO JSON: instances as polygons or run lengths, drawn into one mask per image with pycocotools."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Instance(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """One picture of a COCO file with everything that is drawn on it; crowds have the value 255."""
+    """One image of a COCO file with everything that is drawn on it; crowds have the value 255."""
 
     file_name: str
     height: int
@@ -77,7 +77,7 @@ def coco_labels(
 
 
 def read_instances(path: Path) -> tuple[tuple[str, ...], list[Picture]]:
-    """Class names, and the pictures with at least one annotation, in order of file name."""
+    """Class names, and the images with at least one annotation, in order of file name."""
     return parse_instances(read_json(path), path)
 
 
@@ -97,7 +97,7 @@ def parse_instances(content: Any, path: Path) -> tuple[tuple[str, ...], list[Pic
 
 
 def draw_instances(picture: Picture, source: Path) -> np.ndarray:
-    """Mask (height, width) uint8 of a picture: crowds at the bottom, then large objects, small ones on top."""
+    """Mask (height, width) uint8 of an image: crowds at the bottom, then large objects, small ones on top."""
     codec = _codec()
     height, width = picture.height, picture.width
     if not 0 < height * width <= MAX_PIXELS:
@@ -169,7 +169,7 @@ class Finder:
 
 
 def _parts(file_name: str) -> tuple[str, ...]:
-    """Folders and name of a picture, as written on any system; without what leads out of a folder."""
+    """Folders and name of an image, as written on any system; without what leads out of a folder."""
     return tuple(part for part in PureWindowsPath(file_name).as_posix().split("/") if part not in ("", ".", ".."))
 
 

@@ -1,4 +1,4 @@
-"""labelme: one JSON file per picture with polygons, rectangles, circles or painted masks."""
+"""labelme: one JSON file per image with polygons, rectangles, circles or painted masks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from gfss.data.labels.base import Labels, match
 from gfss.data.labels.colours import VOID_NAMES
 from gfss.data.labels.outlines import refuse_endless
 
-SLACK = 2.0  # pixels that a point may lie outside the picture: a hand at the edge, not a picture of another size
+SLACK = 2.0  # pixels that a point may lie outside the image: a hand at the edge, not an image of another size
 POLYGONS = ("polygon", "rotation", "oriented_rectangle")
 AREAS = (*POLYGONS, "rectangle", "circle", "mask")  # the other shapes (points, lines) have no area
 
 
 def read_labelme(files: Sequence[Path], images: dict[str, Path], root: Path, only: bool = False) -> Labels:
-    """labelme files and their pictures: of the same name, or as the file's ``imagePath`` says.
+    """labelme files and their images: of the same name, or as the file's ``imagePath`` says.
 
     Classes are those of ``classes.txt`` if there is one, else all labels in alphabetical order.
     """
@@ -63,7 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _beside(path: Path, content: dict[str, Any]) -> Path:
-    """The picture that a labelme file names; the path may have been written on Windows."""
+    """The image that a labelme file names; the path may have been written on Windows."""
     return path.parent / PureWindowsPath(str(content.get("imagePath") or path.stem)).as_posix()
 
 
@@ -132,7 +132,7 @@ def _outline(shape: dict[str, Any], path: Path, width: int, height: int) -> list
 
 
 def _circle(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Corners of a circle given by its centre and a point on it; the circle itself may leave the picture."""
+    """Corners of a circle given by its centre and a point on it; the circle itself may leave the image."""
     (x, y), (edge_x, edge_y) = points[:2]
     radius = math.hypot(edge_x - x, edge_y - y)
     angles = [2 * math.pi * step / 64 for step in range(64)]

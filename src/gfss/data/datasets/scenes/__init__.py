@@ -126,7 +126,7 @@ def _write_scene(job: tuple[Path, str, tuple[int, ...], tuple[int, int, int]]) -
     image, mask = paint_scene(class_ids, np.random.default_rng(seed))
     Image.fromarray(image).save(folder / "images" / f"{name}.png")
     index = Image.fromarray(mask)
-    index.putpalette(_palette())  # makes it a palette picture, values unchanged
+    index.putpalette(_palette())  # makes it a palette image, values unchanged
     index.save(folder / "masks" / f"{name}.png")
 
 

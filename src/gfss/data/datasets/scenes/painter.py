@@ -40,7 +40,7 @@ class Item:
 
 
 def paint_scene(class_ids: Sequence[int], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """A picture of objects of the given classes, later ones in front.
+    """An image of objects of the given classes, later ones in front.
 
     Args:
         class_ids: one class id (1..12) per object, possibly repeated.
