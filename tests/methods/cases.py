@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from gfss.data.catalog import VOID
 from gfss.features.support import Episode, Query, Support
 from gfss.methods import Context
+from gfss.methods.score_fusion import NovelFitter
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders.tiny import TinyEncoder
 from gfss.models.novel.classifier import NovelOptions
@@ -108,8 +109,8 @@ def make_context(size: tuple[int, int] = SIZE, base: int = BASE, seed: int = 0) 
     head.classifier.weight.data = make_rows(base, seed)[..., None, None]
     names = tuple(f"class {i + 1}" for i in range(base))
     card = BaseCard("tiny", STRIDE, "0" * 16, False, _image_size(size)[0], names, ("new",), "cases", 0)
-    novel = NovelOptions(hidden=8, steps=20)
-    return Context(BaseModel(encoder, head, card).eval(), size, novel)
+    fitter = NovelFitter(NovelOptions(hidden=8, steps=20))
+    return Context(BaseModel(encoder, head, card).eval(), size, fitter)
 
 
 def permute_base(episode: Episode, order: Sequence[int]) -> Episode:

@@ -17,6 +17,7 @@ from gfss.features.bank import Bank, build_bank
 from gfss.features.sampler import EpisodeSampler, FeatureStore
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
+from gfss.methods.score_fusion import NovelFitter
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.models.novel.classifier import NovelOptions
@@ -96,9 +97,9 @@ def make_source(folder: Path, count: int = 40, seed: int = 0, keep: bool = False
 
 def make_context(source: EpisodeSampler) -> Context:
     """What methods are built from; novel classifiers are fitted in a few steps."""
-    novel = NovelOptions(hidden=8, steps=10)
+    fitter = NovelFitter(NovelOptions(hidden=8, steps=10))
     side = source.store.bank.map_size
-    return Context(source.store.model, (side, side), novel)
+    return Context(source.store.model, (side, side), fitter)
 
 
 def make_calibrated(source: EpisodeSampler, name: str = "pcn-support") -> Calibrated:

@@ -11,7 +11,7 @@ from gfss.app.network import Network
 from gfss.common.errors import GfssError, unknown
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NormalisedScoreFusion
+from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.novel.classifier import NovelOptions
@@ -93,7 +93,7 @@ def read_calibrator(folder: Path, model: BaseModel, novel: NovelOptions, other_c
     """
     name = str(load_checkpoint(folder, "method")[1].get("method"))
     side = model.encoder.map_size(model.card.size)
-    method = build_method(name, Context(model, (side, side), novel))
+    method = build_method(name, Context(model, (side, side), NovelFitter(novel, form="fast")))
     if not isinstance(method, Calibrated) or type(method.inner) is not NormalisedScoreFusion:
         raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn-support")
     load_method(folder, method, model.card, other_classes=other_classes)

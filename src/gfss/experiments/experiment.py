@@ -30,7 +30,7 @@ from gfss.methods import LABEL_ONLY, Context, build_method, inner_method, traini
 from gfss.methods.base import Method
 from gfss.methods.diam_options import DiamOptions
 from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NormalisedScoreFusion
+from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.options import CalibratorOptions
@@ -242,7 +242,14 @@ class Experiment:
     def context(self) -> Context:
         """What methods are built from."""
         side = self.model.encoder.map_size(self.size)
-        return Context(self.model, (side, side), self.novel_options, self.levels, self.published, self.diams)
+        return Context(
+            self.model,
+            (side, side),
+            NovelFitter(self.novel_options, form="fast"),
+            self.levels,
+            self.published,
+            self.diams,
+        )
 
     def method_folder(self, method: str, shots: int) -> Path:
         """Where the part of a method lies that serves a number of shots."""

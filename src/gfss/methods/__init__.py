@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from gfss.common.errors import unknown
 from gfss.methods import denet, diam_options, pfenet
@@ -26,7 +25,6 @@ from gfss.models.base_model import BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.options import PRESETS
 from gfss.models.calibrators.rules import RULES
-from gfss.models.novel.classifier import NovelOptions
 
 
 @dataclass
@@ -36,7 +34,7 @@ class Context:
     Attributes:
         model: the base model.
         map_size: height and width of its feature maps.
-        novel: how novel classifiers are fitted.
+        fitter: fits novel classifiers; shared, so that methods evaluated together fit each task once.
         levels: encoder levels that features carry, besides those that the base model reads.
         published: DENet and PFENet in their published width, for GPUs, and DIaM with its published weights.
         diams: further DIaMs by name, and the usual one with other options.
@@ -44,15 +42,10 @@ class Context:
 
     model: BaseModel
     map_size: tuple[int, int]
-    novel: NovelOptions = field(default_factory=NovelOptions)
+    fitter: NovelFitter = field(default_factory=lambda: NovelFitter(form="fast"))
     levels: tuple[str, ...] = ()
     published: bool = False
     diams: Mapping[str, DiamOptions] = field(default_factory=dict)
-
-    @cached_property
-    def fitter(self) -> NovelFitter:
-        """Fits novel classifiers; shared, so that methods evaluated together fit each task once."""
-        return NovelFitter(self.novel, form="fast")
 
     @property
     def base(self) -> int:
