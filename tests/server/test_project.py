@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_refused(project: Project) -> None:
         project.paint(name, 110, 0, np.ones((4, 4), dtype=np.uint8))
     with pytest.raises(GfssError, match="names no class"):
         project.paint(name, 0, 0, np.full((4, 4), 9, dtype=np.uint8))
-    with pytest.raises(GfssError, match="one size"):
+    with pytest.raises(GfssError, match="the same size"):
         project.set_label(name, np.zeros((3, 3), dtype=np.uint8))
     with pytest.raises(NotFound):
         project.label("../../etc/passwd")
@@ -157,7 +157,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(GfssError, match="does not exist"):
         Project(tmp_path / "nowhere")
     for place in (folder, folder / "labels"):
-        with pytest.raises(GfssError, match="among the images"):
+        with pytest.raises(GfssError, match="into the image folder"):
             Project(folder, place)
     make.scene_folder(tmp_path / "twice", 3)
     one = next((tmp_path / "twice").glob("*.png"))

@@ -65,7 +65,9 @@ def refuse_other_shapes(module: nn.Module, tensors: Mapping[str, Tensor], source
     kind = type(module).__name__.lower()
     shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
     if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
-        raise GfssError(f"the {kind} of {source} is one of another version of gfss; make the model again with this one")
+        raise GfssError(
+            f"the {kind} of {source} was made by another version of gfss; create the model again with this one"
+        )
     refuse_infinite(tensors, kind, source)
 
 

@@ -16,21 +16,24 @@ app = typer.Typer()
 def serve(
     model: Annotated[
         str | None,
-        typer.Argument(help="Embedded model or folder of a model; voc20-lite0 if left out.", metavar="[MODEL]"),
+        typer.Argument(help="Name of an embedded model, or a model folder (default: voc20-lite0).", metavar="[MODEL]"),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Folder of images to teach from and to look at.")] = Path(),
-    labels: Annotated[Path | None, typer.Option(help="Where labels go; FOLDER-gfss beside FOLDER if left out.")] = None,
+    folder: Annotated[Path, typer.Option(help="Folder of images to label and to segment.")] = Path(),
+    labels: Annotated[
+        Path | None, typer.Option(help="Folder for the labels (default: FOLDER-gfss beside FOLDER).")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Folder of the taught model; MODEL itself, else LABELS/model.")
+        Path | None,
+        typer.Option("-o", "--out", help="Folder for the taught model (default: MODEL itself, else LABELS/model)."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but loopback needs a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8008,
-    token: Annotated[str | None, typer.Option(help="Token that clients must send; made up if left out.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on; other machines need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port (0: any free one).")] = 8008,
+    token: Annotated[str | None, typer.Option(help="Token that clients must send (default: a random one).")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = False,
     encoder_weights: o.Weights = None,
     threads: o.Threads = 0,
 ) -> None:
-    """Open a page on which a class is painted, taught, looked at and corrected; with a REST interface.
+    """Open a page in the browser to paint, teach, view and correct a class; with a REST interface.
 
     Example: gfss serve voc20-lite0 --folder photos
     """

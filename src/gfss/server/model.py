@@ -245,8 +245,8 @@ class Model:
             return
         if read_json(source / ABOUT)["base"]["classes"] != read_json(self.folder / ABOUT)["base"]["classes"]:
             raise GfssError(
-                f"the model in {self.folder} was not made from {self.source}; leave MODEL out to go on with it, or "
-                "name another folder with -o"
+                f"the model in {self.folder} was not made from {self.source}; omit MODEL to continue with it, or "
+                "give another folder with -o"
             )
 
     # history: one folder for every state

@@ -71,11 +71,11 @@ class Project:
 
     def __init__(self, folder: Path, root: Path | None = None) -> None:
         if not folder.is_dir():
-            raise GfssError(f"the folder {folder} does not exist; name a folder of images with --folder")
+            raise GfssError(f"the folder {folder} does not exist; give a folder of images with --folder")
         self.folder = folder.resolve()
         self.root = (root or self.folder.with_name(f"{self.folder.name or 'images'}{ENDING}")).resolve()
         if self.root == self.folder or self.folder in self.root.parents:
-            raise GfssError("the labels would lie among the images; name a folder beside them with --labels")
+            raise GfssError("the labels would be written into the image folder; give another folder with --labels")
         refuse_unwritable(self.root)
         self.problem: str | None = None
         self.left_out: dict[str, str] = {}
@@ -105,7 +105,7 @@ class Project:
         return entry
 
     def refresh(self, strict: bool = False) -> None:
-        """Look at the folder again; pictures that cannot be read are left out and named."""
+        """Look at the folder again; images that cannot be read are skipped and named."""
         with self._lock:
             if not strict and time.monotonic() - self._looked < LOOK_AGAIN:
                 return
@@ -269,7 +269,7 @@ class Project:
         if mask.shape != (entry.height, entry.width):
             raise GfssError(
                 f"the label is {mask.shape[1]} x {mask.shape[0]} but the image is {entry.width} x {entry.height}; "
-                "they must have one size"
+                "they must have the same size"
             )
         with self._lock:
             return self._store(image_id, mask.astype(np.uint8))
@@ -394,10 +394,10 @@ class Project:
     def _check_name(self, name: str) -> None:
         if not name or name != name.strip() or not name.isprintable() or len(name) > 60:
             raise GfssError(
-                f"{name[:60]!r} is not a class name; give 1 to 60 printable characters without blanks around"
+                f"{name[:60]!r} is not a class name; use 1 to 60 printable characters, without spaces at the ends"
             )
         if name.lower() in (*BACKGROUND_NAMES, "void") or name.startswith(UNUSED):
-            raise GfssError(f"'{name}' has a meaning of its own; give the class another name")
+            raise GfssError(f"'{name}' is reserved; give the class another name")
         if name in self._slots:
             raise Conflict(f"there is a class called '{name}' already; choose another name")
 
@@ -415,7 +415,7 @@ class Project:
         path = self.root / "project.json"
         content: Any = read_json(path) if path.exists() else {"format": FORMAT, "without": {}}
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise GfssError(f"{path} is not of this version of gfss ('{FORMAT}' expected); move it away")
+            raise GfssError(f"{path} was not written by this version of gfss (expected '{FORMAT}'); move it away")
         without = content.get("without", {})
         changed = {str(name) for name in content.get("changed", [])}
         return {str(name): [str(one) for one in images] for name, images in without.items()}, changed

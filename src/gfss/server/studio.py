@@ -288,7 +288,7 @@ class Studio:
         """A proposed mask (height, width) bool for a click or a box."""
         entry = self.project.image(image_id)
         if (point is None) == (box is None):
-            raise GfssError("give either a point x, y or a box; the one the object is under, the other around it")
+            raise GfssError("give either a point x, y on the object or a box around it")
         return self.regions.propose((entry.id, entry.stamp), lambda: read_image(entry.path), point, box)
 
     def _make_report(self, job: Job) -> dict[str, Any]:
