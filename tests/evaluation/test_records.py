@@ -124,6 +124,17 @@ def test_a_figure_that_is_no_number_is_refused(tmp_path: Path) -> None:
         read_record(path)
 
 
+@pytest.mark.parametrize("figure", [1e15, 200, -50, 100.1, -0.01])
+@pytest.mark.parametrize("place", ["novel", "classes"])
+def test_impossible_figures_are_refused(tmp_path: Path, figure: float, place: str) -> None:
+    content = json.loads(make_record().model_dump_json())
+    figures = content["figures"]["per-image"]
+    (figures["classes"] if place == "classes" else figures)["bus" if place == "classes" else place] = figure
+    (tmp_path / "x.json").write_text(json.dumps(content))
+    with pytest.raises(GfssError, match=r"input should be (less|greater) than or equal to"):
+        read_record(tmp_path / "x.json")
+
+
 def test_memory_of_this_process() -> None:
     if peak_memory_mb() is None:
         pytest.skip("this system does not tell the memory of a process")

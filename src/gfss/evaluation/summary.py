@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 NAMES = ("base", "novel", "miou", "mean", "harmonic", "background")
+
+Percent = Annotated[float, Field(ge=0, le=100.001)]  # a mean of hundreds may be a rounding above
 
 
 class Figures(BaseModel):
@@ -25,13 +28,13 @@ class Figures(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    base: float | None
-    novel: float | None
-    miou: float | None
-    mean: float | None
-    harmonic: float | None
-    background: float | None
-    classes: dict[str, float | None]
+    base: Percent | None
+    novel: Percent | None
+    miou: Percent | None
+    mean: Percent | None
+    harmonic: Percent | None
+    background: Percent | None
+    classes: dict[str, Percent | None]
 
 
 def harmonic_mean(base: float | None, novel: float | None) -> float | None:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import tempfile
 import time
 import zipfile
@@ -285,7 +286,16 @@ def _unzipped(path: Path) -> Path:
             part.rename(folder)
     except RuntimeError:
         raise GfssError(f"{path} is encrypted; export it without a password") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as error:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        LookupError,
+        struct.error,
+        NotImplementedError,
+        OSError,
+        ValueError,
+    ) as error:
         raise GfssError(f"{path} is not a readable zip file ({error}); export it again") from None
     finally:
         shutil.rmtree(part, ignore_errors=True)
