@@ -1,7 +1,8 @@
 """Stage 2: train a calibrator, or any method, on episodes with fake novel classes.
 
 A calibrator is trained on cached episodes (:mod:`gfss.training.episode_cache`), or the paper's way, on
-fresh episodes in every iteration (``episodes=None``), like any other method.
+fresh episodes in every iteration (``episodes=None``), like any other method. The losses are in
+:mod:`gfss.methods.losses`.
 """
 
 from __future__ import annotations
