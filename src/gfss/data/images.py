@@ -24,7 +24,7 @@ _OPENING = Lock()
 
 def image_size(path: Path) -> tuple[int, int]:
     """Height and width of an image as ``read_image`` gives it, from the file's header where that is enough."""
-    with open_picture(path) as file:
+    with open_image(path) as file:
         width, height = file.size
         try:
             turned = file.getexif().get(ORIENTATION) in (5, 6, 7, 8)
@@ -35,7 +35,7 @@ def image_size(path: Path) -> tuple[int, int]:
 
 def read_image(path: Path | str) -> np.ndarray:
     """Any image as (height, width, 3) uint8: EXIF turned, grey, alpha, 16 bit and CMYK converted."""
-    with open_picture(Path(path)) as file:
+    with open_image(Path(path)) as file:
         try:
             file.load()
             image = ImageOps.exif_transpose(file)
@@ -67,7 +67,7 @@ def read_mask(path: Path | str) -> np.ndarray:
 
 def read_values(path: Path | str) -> np.ndarray:
     """The values of an index mask as they are, (height, width) uint8 or, of 16 and 32 bits, int64."""
-    with open_picture(Path(path)) as file:
+    with open_image(Path(path)) as file:
         wide = file.mode.startswith("I") or file.mode == "F"
         if file.mode not in MASK_MODES and not wide:
             raise GfssError(
@@ -87,14 +87,14 @@ def read_values(path: Path | str) -> np.ndarray:
 
 def read_colours(path: Path) -> np.ndarray:
     """A colour mask as (height, width, 3) uint8: palette applied, transparency dropped."""
-    with open_picture(path) as file:
+    with open_image(path) as file:
         try:
             return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
         except UNREADABLE as error:
             raise _damaged(path, error) from None
 
 
-def open_picture(path: Path) -> Image.Image:
+def open_image(path: Path) -> Image.Image:
     """Open an image without decoding it; say in one sentence why that fails."""
     refuse_special(path)
     try:

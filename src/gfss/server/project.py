@@ -29,7 +29,7 @@ from gfss.common.files import read_json, refuse_unwritable, write_atomically, wr
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
 from gfss.data.contact_sheet import class_colours
 from gfss.data.datasets.base import pixel_counts
-from gfss.data.datasets.folder import IMAGE_SUFFIXES, pictures_in, read_lines
+from gfss.data.datasets.folder import IMAGE_SUFFIXES, images_in, read_lines
 from gfss.data.images import image_size, read_image, read_mask
 from gfss.server.errors import Conflict, NotFound, TooLarge
 
@@ -110,7 +110,7 @@ class Project:
             if not strict and time.monotonic() - self._looked < LOOK_AGAIN:
                 return
             try:
-                found = pictures_in(self.folder)
+                found = images_in(self.folder)
             except (GfssError, OSError) as error:
                 self.problem = str(error)
                 if strict:

@@ -8,7 +8,7 @@ import pytest
 from tests.data.make import boxes, photo, plain, write
 
 from gfss.common.errors import GfssError
-from gfss.data.datasets.folder import data_root, pictures_in, read_class_names, read_folder, read_list
+from gfss.data.datasets.folder import data_root, images_in, read_class_names, read_folder, read_list
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
     photo(tmp_path / "a.jpg")
     photo(tmp_path / "a.png")
     with pytest.raises(GfssError, match=r"holds a\.jpg and a\.png"):
-        pictures_in(tmp_path)
+        images_in(tmp_path)
 
 
 def test_root_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

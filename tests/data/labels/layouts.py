@@ -288,7 +288,7 @@ files are unpacked by themselves.
 gfss data check PATH
 ```
 
-says what it understood, what must be fixed, and the command that goes on from there. Where a folder could be read in
+prints what it understood, the problems it found, and the command to continue with. Where a folder could be read in
 two ways it names the option that decides:
 
 | option | says |

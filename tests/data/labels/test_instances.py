@@ -13,7 +13,7 @@ from tests.data.make import box_polygon, coco_json, photo, write
 
 from gfss.common.errors import GfssError
 from gfss.data.labels import read_labels
-from gfss.data.labels.instances import Picture, _lengths, draw_instances
+from gfss.data.labels.instances import CocoImage, _lengths, draw_instances
 
 pytest.importorskip("pycocotools", reason="needs the extra gfss[coco]")
 
@@ -189,4 +189,4 @@ def test_an_enormous_picture_is_refused_before_memory_is_asked_for(root: Path) -
     with pytest.raises(GfssError, match="of 200000 x 200000 but"):
         read_labels(path).mask(0)
     with pytest.raises(GfssError, match="has 200000 x 200000 pixels"):
-        draw_instances(Picture("a.jpg", 200_000, 200_000, ()), path)
+        draw_instances(CocoImage("a.jpg", 200_000, 200_000, ()), path)

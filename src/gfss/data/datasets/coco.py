@@ -19,7 +19,7 @@ from gfss.data.catalog import COCO_CLASSES
 from gfss.data.datasets.base import Dataset
 from gfss.data.datasets.folder import data_root, read_folder, write_index_png
 from gfss.data.datasets.preparation import finish, link
-from gfss.data.labels.instances import Picture, draw_instances, read_instances
+from gfss.data.labels.instances import CocoImage, draw_instances, read_instances
 
 COUNTS = {"train": 82081, "val": 40137}  # images with at least one annotation
 CHUNK = 32  # images that a process takes at a time
@@ -64,7 +64,7 @@ def prepare_coco(annotations: Path, images: Path, out: Path, processes: int | No
     return remarks
 
 
-def read_split(path: Path) -> list[Picture]:
+def read_split(path: Path) -> list[CocoImage]:
     """Images of one annotation file; its categories must be the 80 of COCO."""
     classes, pictures = read_instances(path)
     if classes != COCO_CLASSES:
@@ -72,10 +72,10 @@ def read_split(path: Path) -> list[Picture]:
     return pictures
 
 
-def _draw_all(pictures: list[Picture], images: Path, out: Path, split: str, processes: int) -> None:
+def _draw_all(pictures: list[CocoImage], images: Path, out: Path, split: str, processes: int) -> None:
     """Link the images and draw the masks that are not there yet."""
     folders = [images / f"{split}2014", images]
-    todo: list[tuple[Picture, Path]] = []
+    todo: list[tuple[CocoImage, Path]] = []
     for picture in pictures:
         source = next((f / picture.file_name for f in folders if (f / picture.file_name).exists()), None)
         if source is None:
@@ -91,7 +91,7 @@ def _draw_all(pictures: list[Picture], images: Path, out: Path, split: str, proc
         pass
 
 
-def _drawn(todo: list[tuple[Picture, Path]], processes: int) -> Iterator[None]:
+def _drawn(todo: list[tuple[CocoImage, Path]], processes: int) -> Iterator[None]:
     """Draw masks here or, if it is worth it, in other processes."""
     if processes == 1 or len(todo) <= CHUNK:
         yield from map(_draw, todo)
@@ -106,6 +106,6 @@ def _drawn(todo: list[tuple[Picture, Path]], processes: int) -> Iterator[None]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _draw(job: tuple[Picture, Path]) -> None:
+def _draw(job: tuple[CocoImage, Path]) -> None:
     picture, target = job
     write_index_png(target, draw_instances(picture, Path(picture.file_name)))

@@ -49,7 +49,7 @@ def read_folder(
     listing = root / f"{split}.txt"
     if not listing.exists():
         raise GfssError(f"{root} has no {split}.txt; a data folder holds images/, masks/, train.txt and val.txt")
-    files = pictures_in(root / "images")
+    files = images_in(root / "images")
     ids = read_list(listing, files)
     missing = [i for i in ids if i not in files]
     if missing:
@@ -124,7 +124,7 @@ def read_lines(path: Path) -> list[str]:
         raise GfssError(f"{path} is not a readable text file ({error})") from None
 
 
-def pictures_in(folder: Path) -> dict[str, Path]:
+def images_in(folder: Path) -> dict[str, Path]:
     """Image files of a folder by name without suffix; empty if there is no such folder."""
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*")):

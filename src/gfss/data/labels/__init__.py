@@ -26,7 +26,7 @@ import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, read_json, refuse_special
-from gfss.data.datasets.folder import IMAGE_SUFFIXES, pictures_in
+from gfss.data.datasets.folder import IMAGE_SUFFIXES, images_in
 from gfss.data.labels.base import Labels
 from gfss.data.labels.colours import LabelMap, read_colour_masks
 from gfss.data.labels.instances import Finder, coco_labels, parse_instances
@@ -140,7 +140,7 @@ def _masks_alone(source: Path, beside: Path) -> Tree | None:
     """Masks in a folder of their own with the meaning of their colours, as some programs export them."""
     if not (source / "labelmap.txt").is_file():
         return None
-    return Tree(_find_images([beside], ()), pictures_in(source), source)
+    return Tree(_find_images([beside], ()), images_in(source), source)
 
 
 def _class_folders(folder: Path, images: Sequence[Path]) -> dict[str, dict[str, Path]]:
@@ -149,7 +149,7 @@ def _class_folders(folder: Path, images: Sequence[Path]) -> dict[str, dict[str, 
     mirrored |= {path.parent.name for name in IMAGE_FOLDERS for path in image_files(folder.parent / name)}
     found: dict[str, dict[str, Path]] = {}
     for place in sorted(path for path in folder.iterdir() if path.is_dir()):
-        masks = pictures_in(place)
+        masks = images_in(place)
         word = place.name.lower()
         if not masks or word in SPLITS or place.name in mirrored or place in images:
             continue
@@ -240,7 +240,7 @@ def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Pa
         for path in given:
             if not path.exists():
                 raise GfssError(f"{path} does not exist")
-            for name, picture in (pictures_in(path) if path.is_dir() else {path.stem: path}).items():
+            for name, picture in (images_in(path) if path.is_dir() else {path.stem: path}).items():
                 if found.setdefault(name, picture).resolve() != picture.resolve():
                     raise GfssError(
                         f"{found[name]} and {picture} have the same name, so the label '{name}' is ambiguous; "
@@ -248,7 +248,7 @@ def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Pa
                     )
         return found
     places = [folder / name for folder in folders for name in (*IMAGE_FOLDERS, ".")]
-    return next((found for place in places if (found := pictures_in(place))), {})
+    return next((found for place in places if (found := images_in(place))), {})
 
 
 def _required(class_name: str | None, masks: Path) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
 from gfss.data.datasets.folder import read_lines, unique_names
-from gfss.data.images import open_picture, read_colours
+from gfss.data.images import open_image, read_colours
 from gfss.data.labels.base import Labels, match
 
 VOID_NAMES = ("void", "ignore", "ignored", "__ignore__")
@@ -101,5 +101,5 @@ def _draw(path: Path, known: LabelMap) -> np.ndarray:
 
 
 def _is_grey(path: Path) -> bool:
-    with open_picture(path) as file:
+    with open_image(path) as file:
         return file.mode == "L"

@@ -28,7 +28,7 @@ class Instance(NamedTuple):
     outline: Any
 
 
-class Picture(NamedTuple):
+class CocoImage(NamedTuple):
     """One image of a COCO file with everything that is drawn on it; crowds have the value 255."""
 
     file_name: str
@@ -48,7 +48,7 @@ def read_coco_json(path: Path, images: dict[str, Path], only: bool = False) -> L
 
 
 def coco_labels(
-    path: Path, classes: tuple[str, ...], pictures: list[Picture], images: dict[str, Path], only: bool
+    path: Path, classes: tuple[str, ...], pictures: list[CocoImage], images: dict[str, Path], only: bool
 ) -> Labels:
     """What was read from a COCO file, with the image files that belong to it."""
     finder = Finder(path, images, [picture.file_name for picture in pictures], only)
@@ -76,12 +76,12 @@ def coco_labels(
     return Labels("COCO JSON", classes, paths, (path,) * len(paths), draw)
 
 
-def read_instances(path: Path) -> tuple[tuple[str, ...], list[Picture]]:
+def read_instances(path: Path) -> tuple[tuple[str, ...], list[CocoImage]]:
     """Class names, and the images with at least one annotation, in order of file name."""
     return parse_instances(read_json(path), path)
 
 
-def parse_instances(content: Any, path: Path) -> tuple[tuple[str, ...], list[Picture]]:
+def parse_instances(content: Any, path: Path) -> tuple[tuple[str, ...], list[CocoImage]]:
     """The same from what the file holds."""
     parts = ("images", "annotations", "categories")
     if not isinstance(content, dict) or not all(isinstance(content.get(part, []), list) for part in parts):
@@ -96,7 +96,7 @@ def parse_instances(content: Any, path: Path) -> tuple[tuple[str, ...], list[Pic
         raise GfssError(f"{path} is not a complete COCO file ({reason(error)}); export it again") from None
 
 
-def draw_instances(picture: Picture, source: Path) -> np.ndarray:
+def draw_instances(picture: CocoImage, source: Path) -> np.ndarray:
     """Mask (height, width) uint8 of an image: crowds at the bottom, then large objects, small ones on top."""
     codec = _codec()
     height, width = picture.height, picture.width
@@ -173,7 +173,7 @@ def _parts(file_name: str) -> tuple[str, ...]:
     return tuple(part for part in PureWindowsPath(file_name).as_posix().split("/") if part not in ("", ".", ".."))
 
 
-def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[Picture]]:
+def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[CocoImage]]:
     ordered = sorted(content["categories"], key=lambda category: category["id"])
     if not all(isinstance(category["name"], str) and category["name"] for category in ordered):
         raise ValueError("a category without a name")
@@ -194,7 +194,7 @@ def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[P
         value = VOID if annotation.get("iscrowd") else values[annotation["category_id"]]
         instances[annotation["image_id"]].append(Instance(value, annotation["segmentation"]))
     pictures = [
-        Picture(entry["file_name"], *_size(entry), tuple(instances[entry["id"]]))
+        CocoImage(entry["file_name"], *_size(entry), tuple(instances[entry["id"]]))
         for entry in content["images"]
         if entry["id"] in instances
     ]

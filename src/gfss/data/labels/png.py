@@ -10,7 +10,7 @@ import numpy as np
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.datasets.folder import unique_names
-from gfss.data.images import open_picture, read_colours, read_mask, read_values
+from gfss.data.images import open_image, read_colours, read_mask, read_values
 from gfss.data.labels.base import Labels, match, on_top
 from gfss.data.labels.values import Meaning
 
@@ -229,7 +229,7 @@ def class_value(counts: Sequence[Mapping[int, int]], names: Sequence[str]) -> tu
 
 def read_grey(path: Path) -> np.ndarray:
     """A black and white mask in any mode as (height, width), uint8 or int64; of a coloured palette the index counts."""
-    with open_picture(path) as file:
+    with open_image(path) as file:
         mode = file.mode
     if mode in ("L", "1", "F") or mode.startswith("I"):
         return read_values(path)

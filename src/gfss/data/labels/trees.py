@@ -17,7 +17,7 @@ import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.data.datasets.folder import IMAGE_SUFFIXES
-from gfss.data.images import open_picture
+from gfss.data.images import open_image
 
 DEEPEST = 5  # folders below the one that was given
 MOST_FILES = 500_000
@@ -233,7 +233,7 @@ def _holds_masks(folder: Path, suffix: str) -> bool:
 
 def _looks_like_mask(path: Path) -> bool:
     try:
-        with open_picture(path) as file:
+        with open_image(path) as file:
             if file.mode in ("1", "P"):
                 return True
             small = file.convert("RGB") if file.mode not in ("L", "RGB") else file
