@@ -78,7 +78,9 @@ def seconds_once(experiment: Experiment, fitter: NovelFitter, images: int | None
     images = len(some)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        bank = build_bank(experiment.model.encoder, some, experiment.size, experiment.levels, root=Path(folder))
+        bank = build_bank(
+            experiment.model.encoder, some, experiment.recipe.size, experiment.recipe.levels, root=Path(folder)
+        )
         built = time.perf_counter()
         store = FeatureStore(experiment.model, bank, cache=True)
         parts = [range(first, min(first + CHUNK, images)) for first in range(0, images, CHUNK)]
@@ -96,7 +98,7 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int | None)
     assert isinstance(method.inner, NormalisedScoreFusion)
     fitter = method.inner.fitter
     plain = Calibrated(
-        NormalisedScoreFusion(NovelFitter(experiment.novel_options, form="plain")),
+        NormalisedScoreFusion(NovelFitter(experiment.recipe.novel, form="plain")),
         method.calibrator,
         "pcn-support",
         True,
@@ -151,12 +153,10 @@ def main() -> None:
     options = parser.parse_args()
     experiment = opened(options)
     figures = measure(experiment, options.sample, options.tasks, options.images)
-    about = {"data": options.data, "fold": options.fold, "encoder": experiment.encoder, "threads": options.threads}
+    about = {"recipe": options.recipe, "fold": options.fold, "threads": options.threads}
     about |= {"torch": str(torch.__version__), "load": os.getloadavg()[0]}
     once, each = figures["seconds_per_image_once"], figures["seconds_per_task"]
-    print(
-        f"{options.data} fold {options.fold}, {experiment.encoder}, {options.threads} threads, load {about['load']:.1f}"
-    )
+    print(f"{options.recipe} fold {options.fold}, {options.threads} threads, load {about['load']:.1f}")
     print(f"plain: {each['plain']:.3f} s per task")
     print(f"ours:  {each['ours']:.3f} s per task, and once {1000 * once['bank']:.1f} ms (encoder, writing the bank)")
     print(f"       and {1000 * once['head']:.1f} ms (head and start) for each of {len(experiment.val_set):,} images")

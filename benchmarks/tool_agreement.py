@@ -27,13 +27,14 @@ from gfss.data.transforms import square_label
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.protocols import examine
 from gfss.experiments.experiment import Experiment
+from gfss.experiments.recipes import read_recipe
 
 
 def through_the_commands(experiment: Experiment, task: Task, shots: int, folder: Path) -> dict[str, dict[str, Any]]:
     """Teach and segment with the commands; the figures of the masks on disk."""
-    data, fold, size = experiment.val_set, experiment.classes, experiment.size
+    data, fold, size = experiment.val_set, experiment.classes, experiment.recipe.size
     model, masks = folder / "model", folder / "masks"
-    start: Path | str = experiment.method_folder("pcn-support", shots)
+    start: Path | str = experiment.method_artifact("pcn-support", shots).folder(experiment.runs)
     for class_id, supports in zip(task.novel, task.supports, strict=True):
         shown = folder / data.classes[class_id - 1]
         for part in ("images", "masks"):
@@ -69,7 +70,7 @@ def through_the_commands(experiment: Experiment, task: Task, shots: int, folder:
 def experiment_parser(about: str | None) -> argparse.ArgumentParser:
     """A parser that knows how to find an experiment; for :func:`opened`."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="pascal")
+    parser.add_argument("--recipe", default="frozen/pascal-lite0")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--fold", type=int, default=0)
@@ -81,7 +82,8 @@ def experiment_parser(about: str | None) -> argparse.ArgumentParser:
 def opened(options: argparse.Namespace) -> Experiment:
     """The experiment that was asked for, on so many threads."""
     torch.set_num_threads(options.threads)
-    return Experiment(data=options.data, root=options.root, fold=options.fold, runs=options.runs)
+    recipe = read_recipe(options.recipe).only(root=options.root)
+    return Experiment(recipe, options.fold, options.runs)
 
 
 def main() -> None:

@@ -162,7 +162,7 @@ def _part(folder: Path) -> str:
 
 
 def _tuned(folders: Sequence[Path], method: str, shots: int) -> list[str]:
-    records = [read_record(folder / f"{method}-{shots}shot-seed0.json") for folder in folders]
+    records = [record for folder in folders for record in _found(folder, f"{method}-{shots}shot-seed0")]
     return [_pair(_average([record]), "harmonic") for record in records]
 
 
@@ -193,9 +193,14 @@ def _fill(found: re.Match[str]) -> str:
 
 
 def _records(encoder: str, method: str, shots: int, protocol: str, folds: Iterable[int]) -> list[Record]:
-    name = f"{method}-{shots}shot-{protocol}-seed0.json"
-    paths = [ROOT / "results" / f"pascal-{encoder}" / f"fold{fold}" / name for fold in folds]
-    return [read_record(path) for path in paths if path.exists()]
+    folders = [ROOT / "results" / f"pascal-{encoder}" / f"fold{fold}" for fold in folds]
+    return [record for folder in folders for record in _found(folder, f"{method}-{shots}shot-{protocol}-seed0")]
+
+
+def _found(folder: Path, name: str) -> list[Record]:
+    """The record of a name in a folder, of several the one with most tasks; none if there is none."""
+    records = [read_record(path) for path in sorted(folder.glob(f"{name}-*.json"))]
+    return [max(records, key=lambda record: record.tasks)] if records else []
 
 
 def _average(records: Sequence[Record]) -> dict[str, Figures]:
@@ -224,8 +229,8 @@ def _counts(records: Sequence[Record]) -> str:
 
 def _mark(records: Sequence[Record]) -> str:
     """A dagger beside calibrators from before the present form, whose loss knew no overlap."""
-    trainings = [record.recipe.get("training", {}) for record in records]
-    return " †" if any("calibrator" in training and "overlap" not in training for training in trainings) else ""
+    specs = [record.spec for record in records if "calibrator" in record.spec]
+    return " †" if any(spec["training"]["overlap"] == 0 for spec in specs) else ""
 
 
 def _paper(record: Record, fold: int | None) -> str:

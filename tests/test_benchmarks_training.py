@@ -12,9 +12,10 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.experiments.tiny_recipe import tiny_content
 
-from gfss.experiments.plan import Plan
-from gfss.experiments.recipe_files import make_recipe
+from gfss.experiments.experiment import Experiment
+from gfss.experiments.recipes import make_recipe
 from gfss.experiments.runner import run_plan
+from gfss.experiments.steps import Plan
 
 
 def run(name: str, folder: Path) -> dict:
@@ -44,13 +45,15 @@ def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end_to_end = importlib.import_module("end_to_end")
     plan = Plan(make_recipe(tiny_content(tmp_path / "data")), tmp_path / "runs", tmp_path / "results")
     run_plan(plan)
-    figures = end_to_end.measure(plan.experiment(0), sample=2, tasks=100, images=5)
+    figures = end_to_end.measure(Experiment(plan.recipe, 0, plan.runs), sample=2, tasks=100, images=5)
     assert figures["equal_pixels"] > 0.99
     once, each = figures["seconds_per_image_once"], figures["seconds_per_task"]
     ours = 100 * each["ours"] + 24 * (once["bank"] + once["head"])  # 24 val images
     assert figures["ratio"] == pytest.approx(100 * each["plain"] / ours)
     # the same models serve one more comparison
-    row = importlib.import_module("diam_low_rank").measure(plan.experiment(0), "paired", shots=1, tasks=2, each=3)
+    row = importlib.import_module("diam_low_rank").measure(
+        Experiment(plan.recipe, 0, plan.runs), "paired", shots=1, tasks=2, each=3
+    )
     assert row["images"] == 6
     assert row["equal_pixels"] > 0.99
     assert set(row["harmonic"]) == {"full", "leading"}

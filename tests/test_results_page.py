@@ -54,7 +54,12 @@ def records(table: str, name: str, shots: int, folds: tuple[int, ...]) -> list[d
     encoder = "resnet50" if table.startswith("resnet50") else "lite0"
     protocol = "joint" if table.startswith("joint") else "paired"
     folder = ROOT / "results" / f"pascal-{encoder}"
-    return [json.loads((folder / f"fold{f}" / f"{name}-{shots}shot-{protocol}-seed0.json").read_text()) for f in folds]
+    return [read(folder / f"fold{f}", f"{name}-{shots}shot-{protocol}-seed0") for f in folds]
+
+
+def read(folder: Path, name: str) -> dict[str, Any]:
+    (path,) = folder.glob(f"{name}-*.json")
+    return json.loads(path.read_text())
 
 
 def figure(found: list[dict[str, Any]], metric: str, part: str) -> float:
@@ -113,11 +118,11 @@ def test_tuning_figures_are_those_of_the_records(table: str) -> None:
         place = f"rate-{rate}/" if rate else "diam/" if "diam" in table else ""
         folder = ROOT / "tuning" / f"{place}pascal-lite0" / f"fold{fold}-part{part}of{parts}"
         name = "nsf" if rate else method(label)
-        record = json.loads((folder / f"{name}-1shot-seed0.json").read_text())
+        record = read(folder, f"{name}-1shot-seed0")
         assert record["fold"] == column.removeprefix("fold ")
-        assert not rate or record["recipe"]["novel"]["rate"] == float(rate)
+        assert not rate or record["spec"]["novel"]["rate"] == float(rate)
         weight = re.search(r"DIaM, weight (\d+)", label)
-        assert not weight or record["recipe"]["diam"]["distillation_weight"] == float(weight[1])
+        assert not weight or record["spec"]["diam"]["distillation_weight"] == float(weight[1])
         expected = " / ".join(f"{figure([record], m, 'H'):.1f}" for m in ("per-image", "accumulated"))
         assert cell == expected, (label, column)
 

@@ -1,4 +1,4 @@
-"""The trained parts that are kept in the repository: intact, belonging together, and usable."""
+"""The checkpoints that are kept in the repository: intact, belonging together, and usable."""
 
 from __future__ import annotations
 
@@ -9,29 +9,32 @@ import pytest
 from tests.conftest import REPOSITORY
 
 import gfss
-from gfss.methods import Context, build_method
-from gfss.training.base_checkpoints import load_base
-from gfss.training.method_checkpoints import load_method
+from gfss.experiments.artifacts import stored_artifacts
+from gfss.experiments.experiment import Experiment
+from gfss.experiments.recipes import read_recipe
 
-FOLDS = [REPOSITORY / "trained" / "pascal-lite0" / f"fold{number}" for number in range(4)]
-
-
-@pytest.mark.parametrize("fold", FOLDS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_every_part_loads_on_its_base_model(fold: Path) -> None:
-    base = load_base(fold / "base")
-    side = base.encoder.map_size(base.card.size)
-    methods = [path for path in sorted(fold.iterdir()) if path.name != "base"]
-    expected = {f"{name}-1shot" for name in ("pcn-support", "pixel", "acastle", "capl", "denet", "pfenet")}
-    expected |= {"pcn-support-5shot", "pixel-5shot"}
-    assert expected <= {path.name for path in methods}
-    for folder in methods:
-        method = build_method(folder.name.rsplit("-", 1)[0], Context(base, (side, side)))
-        load_method(folder, method, base.card)
-        assert method.trained
+TRAINED = REPOSITORY / "trained"
+METHODS = [("pcn-support", 1), ("pcn-support", 5), ("acastle", 1), ("capl", 1), ("denet", 1), ("pfenet", 1)]
 
 
-def test_a_fold_serves_as_a_model() -> None:
-    model = gfss.load(FOLDS[0])
+@pytest.mark.parametrize("fold", range(4))
+def test_every_method_loads_on_its_base_model(fold: int) -> None:
+    experiment = Experiment(read_recipe("frozen/pascal-lite0"), fold, TRAINED)
+    for name, shots in METHODS:
+        assert experiment.method(name, shots).trained
+
+
+def test_everything_is_complete_and_parents_are_there_but_for_held_out_models() -> None:
+    found = stored_artifacts(TRAINED)
+    assert len(found) == 36
+    assert all(one.is_complete for one in found)
+    there = {one.identity for one in found}
+    assert all(there & set(one.parents) for one in found if one.kind == "method")
+
+
+def test_a_method_serves_as_a_model() -> None:
+    folder = next(Path(TRAINED / "method").glob("pascal-fold0-lite0-pcn-support-1shot-*"))
+    model = gfss.load(folder)
     photo = np.random.default_rng(0).integers(0, 255, (60, 80, 3), dtype=np.uint8)
     assert len(model.classes) == 16
     assert model.segment(photo).mask.shape == (60, 80)

@@ -1,7 +1,8 @@
-"""Models by name, by folder, and from what ``gfss train`` wrote."""
+"""Models by name, by folder, and from what ``gfss run`` trained."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import gfss
 from gfss.app import model_loading as sources
 from gfss.app.embed import pack
 from gfss.common.errors import GfssError
+from gfss.common.files import write_json
 from gfss.methods.pcn import Calibrated
 from gfss.methods.prototypes import NormalisedParameterFusion
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
@@ -24,26 +26,25 @@ QUERY = make.labelled(5)[0]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a fold: base model, calibrators for one and five shots."""
-    folder = tmp_path_factory.mktemp("runs") / "fold0"
+    """A folder of artefacts: base model, a calibrator on NSF, one on NPF."""
+    runs = tmp_path_factory.mktemp("runs")
     base = make.network().base
-    save_base(folder / "base", base)
-    for shots in (1, 5):
+    for number, without in (("b0", None), ("b1", "part1of3")):
+        save_base(runs / "base" / f"noise-{number}", base)
+        write_json(runs / "base" / f"noise-{number}" / "spec.json", {"parents": [], "spec": {"without": without}})
+    for name, inner in (
+        ("pcn-support", NormalisedScoreFusion(NovelFitter())),
+        ("npf+support", NormalisedParameterFusion()),
+    ):
         calibrator = Calibrator(PRESETS["pcn-support"], (17, 17))
         assert calibrator.scale is not None
-        calibrator.scale.data.fill_(shots)
-        method = Calibrated(NormalisedScoreFusion(NovelFitter()), calibrator, "pcn-support", trained=True)
-        save_method(folder / f"pcn-support-{shots}shot", method, base.card, {})
-    other = Calibrated(
-        NormalisedParameterFusion(), Calibrator(PRESETS["pcn-support"], (17, 17)), "npf+support", trained=True
-    )
-    save_method(folder / "npf+support-1shot", other, base.card, {})
-    return folder
+        calibrator.scale.data.fill_(5)
+        save_method(runs / "method" / f"{name}-m", Calibrated(inner, calibrator, name, trained=True), base.card, {})
+        write_json(runs / "method" / f"{name}-m" / "spec.json", {"parents": ["b1", "b0"], "spec": {}})
+    return runs
 
 
-@pytest.mark.parametrize(
-    ("part", "scale"), [("", 1), ("pcn-support-1shot", 1), ("pcn-support-5shot", 5), ("base", None)]
-)
+@pytest.mark.parametrize(("part", "scale"), [("method/pcn-support-m", 5), ("base/noise-b0", None)])
 def test_trained_folders_are_models(trained: Path, part: str, scale: int | None) -> None:
     model = gfss.load(trained / part)
     calibrator = model.network.calibrator
@@ -52,9 +53,15 @@ def test_trained_folders_are_models(trained: Path, part: str, scale: int | None)
     assert sources.describe_classes(trained / part)[1] == "  1  cat"
 
 
+def test_a_method_without_its_base_model_is_refused(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained / "method", tmp_path / "method")
+    with pytest.raises(GfssError, match="copy it there too"):
+        gfss.load(tmp_path / "method" / "pcn-support-m")
+
+
 def test_other_methods_are_no_calibrators(trained: Path) -> None:
     with pytest.raises(GfssError, match=r"holds the method 'npf\+support'; a model takes a calibrator on nsf"):
-        gfss.load(trained / "npf+support-1shot")
+        gfss.load(trained / "method" / "npf+support-m")
 
 
 def test_packing_halves_the_weights_and_embedding_gives_a_name(
@@ -62,8 +69,8 @@ def test_packing_halves_the_weights_and_embedding_gives_a_name(
 ) -> None:
     monkeypatch.setattr(sources, "ASSETS", tmp_path / "assets")
     assert sources.embedded_models() == []
-    pack(trained / "base", trained / "pcn-support-1shot", tmp_path / "assets" / "noise-tiny")
-    pack(trained / "base", trained / "pcn-support-1shot", tmp_path / "whole", half=False)
+    pack(trained / "base" / "noise-b0", trained / "method" / "pcn-support-m", tmp_path / "assets" / "noise-tiny")
+    pack(trained / "base" / "noise-b0", trained / "method" / "pcn-support-m", tmp_path / "whole", half=False)
     assert sources.embedded_models() == ["noise-tiny"]
     folders = (tmp_path / "assets" / "noise-tiny", tmp_path / "whole")
     sizes = [next(folder.glob("model-*.safetensors")).stat().st_size for folder in folders]

@@ -222,5 +222,5 @@ def test_results_are_saved_as_index_png(taught: Segmenter, tmp_path: Path) -> No
 def test_models_are_found_by_name_or_path(tmp_path: Path) -> None:
     with pytest.raises(GfssError, match="unknown model 'no-such-model'"):
         gfss.load("no-such-model")
-    with pytest.raises(GfssError, match="is not a model; expected a folder written by gfss teach or gfss train"):
+    with pytest.raises(GfssError, match="is not a model; expected a folder written by gfss teach or gfss run"):
         gfss.load(tmp_path)

@@ -44,7 +44,7 @@ def test_prepare_pascal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(["data", "prepare", "pascal", "--voc", str(voc), "-o", str(out)]) == 0
     printed = capsys.readouterr()
     assert "note: the train list has 1 images, the usual one has 5,953" in printed.err
-    assert f"--data pascal --root {out}" in printed.out
+    assert f"set GFSS_PASCAL={out} to use it" in printed.out
     assert main(["data", "check", "pascal", "--root", str(out)]) == 0
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,24 +16,25 @@ from gfss.common.devices import CPU, find_device
 from gfss.common.errors import GfssError
 from gfss.data import open_dataset
 from gfss.evaluation.records import Record, same_result
-from gfss.experiments.evaluator import evaluate_stage
+from gfss.experiments import runner
 from gfss.experiments.experiment import Experiment
-from gfss.experiments.stages import train_base_stage, train_method_stage
+from gfss.experiments.recipes import make_recipe
+from gfss.experiments.runner import run_plan
+from gfss.experiments.spec import Recipe
+from gfss.experiments.steps import Plan
 from gfss.features import bank as bank_module
 from gfss.features.bank import build_bank
-from gfss.features.sampler import FeatureStore
+from gfss.features.sampler import EpisodeSampler, FeatureStore
 from gfss.models.calibrators.options import PRESETS
 from gfss.models.encoders import build_encoder
-from gfss.models.novel.classifier import NovelOptions
 from gfss.training.base import BaseOptions
-from gfss.training.episodic_options import EpisodicOptions
 
 FROZEN = BaseOptions(
     levels=("layer3", "layer4"), pyramid=4, width=16, separable=False, epochs=4, batch=8, rate=5e-3, label_stride=2
 )  # fmt: skip
 WHOLE = replace(FROZEN, epochs=2, train_encoder=True, shuffle_colours=True, optimiser="sgd")
-EPISODIC = EpisodicOptions(iterations=3, batch=2, episodes=6, pairs=2, several=2, held_out=2)
-TRAINED = ("acastle", "capl", "denet", "pfenet", "pfenet-per-class")
+TRAINING: dict[str, Any] = {"iterations": 3, "batch": 2, "episodes": 6, "pairs": 2, "several": 2, "held_out": 2}
+TRAINED = ("acastle", "capl", "denet", "pfenet")
 UNTRAINED = ("score", "npf", "nsf", "log-odds", "background-share", "gated", "imprint", "bcm", "linear-probe", "diam")
 VARIANTS = ("npf-fitted", "imprint-centred", "bcm-top3")
 
@@ -61,57 +63,74 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def opened(data: Path, runs: Path, device: torch.device) -> Experiment:
-    novel = NovelOptions(hidden=8, steps=10)
-    return Experiment(str(data), encoder="tiny", size=SIZE, novel_options=novel, runs=runs, device=device)
+def recipe(data: Path, **changes: Any) -> Recipe:
+    content: dict[str, Any] = {"data": str(data), "encoder": "tiny", "size": SIZE, "novel": {"hidden": 8, "steps": 10}}
+    options = {"base": asdict(FROZEN), "training": TRAINING, "protocols": {"paired": 2}}
+    return make_recipe(content | options | changes)
 
 
-def run_all(data: Path, runs: Path, device: torch.device) -> list[Record]:
-    """Every stage and method, each opened anew as separate commands would."""
-    train_base_stage(opened(data, runs, device), options=FROZEN)
-    train_method_stage(opened(data, runs, device), "pcn-support", 1, options=EPISODIC)
-    for name in TRAINED:
-        train_method_stage(opened(data, runs, device), name, 1, options=EPISODIC)
-    last = opened(data, runs, device)
-    last.val_source = replace(last.val_source, store=FeatureStore(last.model, last.bank("val")))  # nothing is rounded
-    records = evaluate_stage(last, ("pcn-support", *TRAINED, *UNTRAINED, *VARIANTS), 1, "paired", tasks=2)
-    return records + evaluate_stage(last, ("pcn-support", "nsf", "bcm"), 1, "joint", tasks=1)
+def run_all(data: Path, folder: Path, device: torch.device) -> list[Record]:
+    """Every step and method."""
+    names = ["pcn-support", *TRAINED, *UNTRAINED, *VARIANTS]
+    records = run_plan(Plan(recipe(data, methods=names), folder / "runs", folder / "results", device))
+    joint = recipe(data, methods=["pcn-support", "nsf", "bcm"], protocols={"joint": 1})
+    return records + run_plan(Plan(joint, folder / "runs", folder / "results", device))
 
 
-@pytest.mark.usefixtures("one_form")
+@pytest.fixture
+def _nothing_is_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features are not cached in half precision, which is done on the CPU only."""
+
+    def source(experiment: Experiment) -> EpisodeSampler:
+        store = FeatureStore(experiment.model, experiment.bank("val"))
+        return EpisodeSampler(store, experiment.val_set, experiment.classes)
+
+    monkeypatch.setattr(Experiment, "val_source", property(source))
+
+
+@pytest.mark.usefixtures("one_form", "_nothing_is_rounded")
 @pytest.mark.filterwarnings("ignore:.*which is a no-op")  # torch cannot know that our meta tensors have values
 def test_every_method_gives_on_another_device_what_it_gives_on_the_cpu(data: Path, tmp_path: Path) -> None:
     here = run_all(data, tmp_path / "here", CPU)
     with second_device() as device:
         there = run_all(data, tmp_path / "there", device)
+    assert len(here) > 20
     for first, second in zip(here, there, strict=True):
         assert second.run.versions["device"] == device.type
         assert same_result(first, second), first.method
 
 
-@pytest.mark.usefixtures("one_form")
-def test_an_encoder_and_every_calibrator_are_trained_on_another_device(data: Path, tmp_path: Path) -> None:
-    fresh = replace(EPISODIC, iterations=1, episodes=None, several=0, held_out=0)
-    figures = []
-    with second_device() as device:
-        for place in (CPU, device):
-            experiment = opened(data, tmp_path / place.type, place)
-            iou = train_base_stage(experiment, options=WHOLE)
-            names = [*PRESETS, "score+T", "npf+T"]
-            figures.append((iou, {name: train_method_stage(experiment, name, 1, options=fresh) for name in names}))
-    assert figures[0] == figures[1]
+def losses(plan: Plan) -> list[float]:
+    """All losses of the trainings of a plan."""
+    found: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("train_calibrator", "train_method"):
+            train = getattr(runner, name)
+            patch.setattr(runner, name, lambda *a, train=train, **o: found.extend(train(*a, **o)))
+        run_plan(plan)
+    return found
 
 
 @pytest.mark.usefixtures("one_form")
-def test_held_out_models_with_an_encoder_of_their_own_are_on_the_device_too(data: Path, tmp_path: Path) -> None:
-    options = replace(EPISODIC, iterations=2, episodes=2, several=0)
+@pytest.mark.parametrize(
+    ("base", "training", "names"),
+    [
+        (WHOLE, {"iterations": 1, "episodes": None, "several": 0, "held_out": 0}, [*PRESETS, "score+T", "npf+T"]),
+        (replace(WHOLE, epochs=1), {"iterations": 2, "episodes": 2, "several": 0}, ["pcn-support"]),
+    ],
+    ids=["an encoder and every calibrator", "held-out models with encoders of their own"],
+)
+def test_training_on_another_device(
+    data: Path, tmp_path: Path, base: BaseOptions, training: dict[str, Any], names: list[str]
+) -> None:
+    chosen = recipe(data, base=asdict(base), training=TRAINING | training, methods=names)
     with second_device() as device:
-        losses = []
-        for place in (CPU, device):
-            experiment = opened(data, tmp_path / place.type, place)
-            train_base_stage(experiment, options=replace(WHOLE, epochs=1))
-            losses.append(train_method_stage(experiment, "pcn-support", 1, options=options))
-    assert losses[0] == losses[1]
+        here, there = (
+            losses(Plan(chosen, tmp_path / place.type, tmp_path / "unused", place, "methods"))
+            for place in (CPU, device)
+        )
+    assert len(here) >= len(names)
+    assert here == there
 
 
 def test_a_bank_is_built_on_another_device(data: Path, tmp_path: Path) -> None:
@@ -153,5 +172,5 @@ def test_a_card_of_its_own_for_every_process(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(GfssError, match="sees 2 CUDA"):
         find_device("cuda")
     monkeypatch.setenv("WORLD_SIZE", "3")
-    with pytest.raises(GfssError, match="one card"):
+    with pytest.raises(GfssError, match="names a single one"):
         find_device("cuda:1")

@@ -9,6 +9,10 @@ from tests.training.tiny import write_images
 
 from gfss.evaluation.records import Record
 from gfss.evaluation.summary import summarise
+from gfss.experiments.recipes import make_recipe
+from gfss.experiments.spec import Recipe
+
+SMALL = {"calibrator": {"dimension": 8}}
 
 
 def tiny_content(data: Path, **changes: Any) -> dict[str, Any]:
@@ -22,12 +26,16 @@ def tiny_content(data: Path, **changes: Any) -> dict[str, Any]:
         "levels": ["layer3", "layer4"],
         "base": {"levels": ["layer3", "layer4"], "pyramid": 4, "width": 8, "epochs": 1},
         "novel": {"hidden": 4, "steps": 3},
-        "episodic": {"iterations": 2, "batch": 2, "episodes": 3, "pairs": 1},
-        "calibrators": {"pcn-support": {"dimension": 8}},
-        "methods": ["nsf", "pcn-support"],
+        "training": {"iterations": 2, "batch": 2, "episodes": 3, "pairs": 1},
+        "methods": {"nsf": None, "pcn-support": SMALL},
         "protocols": {"paired": 2},
     }
     return content | changes
+
+
+def tiny_recipe(data: Path, **changes: Any) -> Recipe:
+    """The recipe itself."""
+    return make_recipe(tiny_content(data, **changes))
 
 
 def fake_record(method: str = "pcn", base: float = 60.0, novel: float = 40.0, **changes: Any) -> Record:

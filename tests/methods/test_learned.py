@@ -17,7 +17,7 @@ from gfss.methods.denet import Denet
 from gfss.methods.learned import Learned
 from gfss.training.loop import Schedule, train
 
-NAMES = ["acastle", "capl", "denet", "pfenet", "pfenet-per-class"]
+NAMES = ["acastle", "capl", "denet", "pfenet"]
 
 
 def build(name: str) -> Learned:

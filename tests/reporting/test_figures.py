@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.evaluation.trivial import Background
 from tests.experiments.tiny_recipe import tiny_content
 from tests.training.tiny import make_source
 
 from gfss.common.errors import GfssError
 from gfss.data.episodes import Task, task
 from gfss.evaluation.confusion import group_confusion
-from gfss.methods.trivial import Background, BaseOnly
+from gfss.methods.trivial import BaseOnly
 from gfss.reporting.failures import Failure, edge_share, worst_tasks
 from gfss.reporting.figures import METHODS_OF, Grid, choose, make_figure
 
@@ -28,15 +29,15 @@ def source(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory: pytest.TempPathFactory):
-    from gfss.experiments.plan import Plan
-    from gfss.experiments.recipe_files import make_recipe
+    from gfss.experiments.experiment import Experiment
+    from gfss.experiments.recipes import make_recipe
     from gfss.experiments.runner import run_plan
+    from gfss.experiments.steps import Plan
 
     folder = tmp_path_factory.mktemp("figure models")
     recipe = make_recipe(tiny_content(folder / "data", methods=["npf", "nsf", "pcn-support"]))
-    plan = Plan(recipe, folder, folder, records=False)
-    run_plan(plan)
-    return plan.experiment(0)
+    run_plan(Plan(recipe, folder / "runs", folder, only="methods"))
+    return Experiment(recipe, 0, folder / "runs")
 
 
 @pytest.mark.parametrize("name", METHODS_OF)

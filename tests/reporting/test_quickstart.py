@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gfss.cli import main
-from gfss.evaluation.records import find_records, read_record
-from gfss.experiments.stages import BASE_RECIPES, SCRATCH
+from gfss.evaluation.records import find_records
+from gfss.experiments.recipes import read_recipe
 from gfss.reporting import quickstart as module
-from gfss.reporting.quickstart import METHODS, SHOTS, quickstart
-from gfss.training.episodic_options import EpisodicOptions
+from gfss.reporting.quickstart import quickstart
+
+SMALL = ["base.epochs=1", "training.iterations=2", "training.episodes=2"]
 
 
 def test_everything_once_and_then_reused(tmp_path: Path, scenes_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gfss.data.datasets.scenes.make_scenes", lambda root=None: scenes_root)
-    monkeypatch.setitem(BASE_RECIPES, "scratch", replace(SCRATCH, epochs=1))
-    monkeypatch.setattr(module, "QUICK", EpisodicOptions(iterations=2, episodes=2, several=0, held_out=0))
+    monkeypatch.setattr(module, "read_recipe", lambda name: read_recipe(name, SMALL))
     monkeypatch.setattr(module, "EXAMPLES", 1)
     (tmp_path / "records").mkdir()  # empty: an earlier attempt was stopped early
-    page = quickstart(tmp_path, tasks=1).read_text()
-    records = [read_record(path) for path in find_records([tmp_path / "records"])]
-    assert sorted((r.method, r.shots) for r in records) == sorted((m, s) for m in METHODS for s in SHOTS)
-    assert {r.recipe["training"]["shots"] for r in records if r.method == "pcn-support"} == {
-        1
-    }  # one calibrator for both
+    page, records = quickstart(tmp_path, tasks=1)
+    text = page.read_text()
+    methods = ("score", "npf", "nsf", "pcn-support")
+    assert sorted((r.method, r.shots) for r in records) == sorted((m, s) for m in methods for s in (1, 5))
+    assert len(find_records([tmp_path / "records"])) == len(records) + 1  # and the base model alone
+    assert {r.spec["training"]["shots"] for r in records if r.method == "pcn-support"} == {1}  # one for both
     for words in ("1 shot, per-image IoU", "5 shots, accumulated IoU", "Class by class", "data:image/png;base64"):
-        assert words in page
+        assert words in text
 
     def not_again(*_: object, **__: object) -> None:
         raise AssertionError("what is there is used")
 
-    for stage in ("train_base_stage", "train_method_stage", "evaluate_stage"):
-        monkeypatch.setattr(module, stage, not_again)
-    assert quickstart(tmp_path, tasks=1).read_text() == page
+    for step in ("train_base_step", "train_method_step", "evaluate_step"):
+        monkeypatch.setattr(f"gfss.experiments.runner.{step}", not_again)
+    assert quickstart(tmp_path, tasks=1)[0].read_text() == text
 
 
 def test_no_tasks_are_refused_before_anything_is_trained(capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,7 +102,7 @@ def test_a_mean_is_over_folds_and_of_one_kind_of_settings(results: Path, tmp_pat
         write_record(results / f"pcn-support-0-{seed}.json", fake_record("pcn-support", 64.0, 47.0, fold=0, seed=seed))
     for fold in range(2):
         write_record(
-            results / f"other-{fold}.json", fake_record("pcn-support", 10.0, 10.0, fold=fold, recipe={"size": 99})
+            results / f"other-{fold}.json", fake_record("pcn-support", 10.0, 10.0, fold=fold, spec={"size": 99})
         )
         write_record(results / f"few-{fold}.json", fake_record("pcn-support", 90.0, 90.0, fold=fold, tasks=3))
     page = write_report([results], tmp_path / "report.html").read_text()
@@ -125,15 +125,18 @@ def test_costs_say_where_they_come_from_and_whether_they_are_all(results: Path, 
 
 
 def test_a_tiny_run_adds_confusion_and_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gfss.experiments.plan import Plan
-    from gfss.experiments.recipe_files import make_recipe
+    from gfss.experiments.experiment import Experiment
+    from gfss.experiments.recipes import make_recipe
     from gfss.experiments.runner import run_plan
+    from gfss.experiments.steps import Plan
 
     monkeypatch.setattr("gfss.reporting.figures.CANDIDATES", 2)
     monkeypatch.setattr("gfss.reporting.report.CONFUSION_TASKS", 2)
     plan = Plan(make_recipe(tiny_content(tmp_path / "data")), tmp_path / "runs", tmp_path / "results")
     run_plan(plan)
-    page = write_report([tmp_path / "results"], tmp_path / "report.html", plan.experiment(0)).read_text()
+    page = write_report(
+        [tmp_path / "results"], tmp_path / "report.html", Experiment(plan.recipe, 0, plan.runs)
+    ).read_text()
     for words in ("Confusion matrix", "Examples", "Failure cases", "data:image/png;base64"):
         assert words in page
 

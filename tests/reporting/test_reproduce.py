@@ -13,7 +13,7 @@ from gfss.cli.reproduce import recipe_for
 from gfss.common.errors import GfssError
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.records import read_records, write_record
-from gfss.experiments.recipe_files import find_recipe, read_recipe
+from gfss.experiments.recipes import read_recipe
 from gfss.reporting.paper import paper_figure
 from gfss.reporting.paper_tables import TABLES, target
 from gfss.reporting.reproduce import NOT_RUN, cost_tables, find_costs, make_tables, missing_rows
@@ -27,7 +27,7 @@ def row(table: Table, name: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", TABLES)
 def test_every_row_of_a_table_is_in_its_first_recipe_and_in_the_paper(name: str) -> None:
     table = TABLES[name]
-    assert {r.method for r in table.rows} <= set(read_recipe(find_recipe(table.recipes[0])).methods)
+    assert {r.method for r in table.rows} <= set(read_recipe(table.recipes[0]).methods)
     for one in table.rows:
         assert not one.paper or paper_figure(table.source, one.paper) is not None
 
@@ -76,14 +76,14 @@ def test_seeds_become_a_spread() -> None:
 
 
 def test_seeds_of_training_become_a_spread_too() -> None:
-    records = [fake_record("nsf", base, recipe={"base": {"seed": seed}}) for seed, base in enumerate((59, 61))]
+    records = [fake_record("nsf", base, spec={"base": {"seed": seed}}) for seed, base in enumerate((59, 61))]
     (table,) = make_tables("table3", records, "lite0")
     assert (row(table, "nsf")["base"], row(table, "nsf")["seeds"]) == ("60.00 ± 1.41", "2")
 
 
 def test_all_folds_of_one_setting_come_before_many_seeds_of_another() -> None:
     records = [fake_record("nsf", 50, 40, fold=fold) for fold in range(4)]
-    records += [fake_record("nsf", 90, 90, tasks=10, seed=seed, recipe={"size": 99}) for seed in range(5)]
+    records += [fake_record("nsf", 90, 90, tasks=10, seed=seed, spec={"size": 99}) for seed in range(5)]
     found = row(make_tables("table1", records, "lite0")[0], "nsf (1 of 2 settings)")
     assert (found["base"], found["folds"]) == ("50.00", "4")
 
@@ -107,8 +107,8 @@ def test_figures_of_the_paper_say_how_they_were_measured_where_the_table_differs
 
 
 def test_of_several_recipes_the_one_with_most_records_is_shown() -> None:
-    few = fake_record("nsf", 10, recipe={"size": 100}, tasks=2000)
-    many = [fake_record("nsf", 60, recipe={"size": 417}, seed=seed) for seed in range(2)]
+    few = fake_record("nsf", 10, spec={"size": 100}, tasks=2000)
+    many = [fake_record("nsf", 60, spec={"size": 417}, seed=seed) for seed in range(2)]
     (table,) = make_tables("table3", [few, *many], "lite0")
     assert row(table, "nsf (1 of 2 settings)")["base"] == "60.00 ± 0.00"
     (main_table, _) = make_tables("table1", [few, *many], "lite0")  # fold 0 alone
@@ -117,9 +117,9 @@ def test_of_several_recipes_the_one_with_most_records_is_shown() -> None:
 
 def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:
     path = tmp_path / "pascal-lite0" / "fold0" / "costs.csv"
-    add_cost(path, TrainingCost("pcn", 1, 100.0, 512.0, False, "a cpu"))
-    add_cost(path, TrainingCost("pcn", 1, 5400.0, 2048.0, True, "a cpu"))
-    (table,) = cost_tables([fake_record()], [tmp_path], "lite0")
+    add_cost(path, TrainingCost("pcn", 1, 100.0, 512.0, False, "a cpu", "p1"))
+    add_cost(path, TrainingCost("pcn", 1, 5400.0, 2048.0, True, "a cpu", "p1"))  # in place of the first
+    (table,) = cost_tables([fake_record(artifacts=["e1", "p1"])], [tmp_path], "lite0")
     ours, paper = row(table, "pcn"), row(table, "pcn, paper (resnet50)")
     assert (ours["hours"], ours["gigabytes"], ours["H"], ours["machine"]) == ("> 1.50", "2.0", "48.00", "a cpu")
     assert (paper["hours"], paper["gigabytes"], paper["H"]) == ("6.80", "4.70", "53.09")
@@ -128,9 +128,13 @@ def test_costs_stand_beside_the_papers(tmp_path: Path) -> None:
 
 
 def test_costs_of_frozen_and_trained_encoders_stand_beside_their_own_figures(tmp_path: Path) -> None:
-    for folder, seconds in (("pascal-lite0", 3600.0), ("pascal-lite0-paper", 7200.0)):
-        add_cost(tmp_path / folder / "fold0" / "costs.csv", TrainingCost("pcn", 1, seconds, None, False, "a cpu"))
-    records = [fake_record(base=50.0 + 10 * t, recipe={"base": {"train_encoder": t}}) for t in (False, True)]
+    path = tmp_path / "pascal-lite0" / "fold0" / "costs.csv"
+    for name, seconds in (("frozen", 3600.0), ("trained", 7200.0)):
+        add_cost(path, TrainingCost("pcn", 1, seconds, None, False, "a cpu", name))
+    records = [
+        fake_record(base=50.0 + 10 * t, spec={"base": {"train_encoder": t}}, artifacts=["trained" if t else "frozen"])
+        for t in (False, True)
+    ]
     frozen, trained = (row(table, "pcn") for table in cost_tables(records, [tmp_path], "lite0"))
     assert (frozen["hours"], frozen["H"]) == ("1.00", f"{2 * 50 * 40 / 90:.2f}")
     assert (trained["hours"], trained["H"]) == ("2.00", "48.00")
@@ -143,8 +147,8 @@ def test_table_8_has_one_protocol_and_metric(options: list[str], capsys: pytest.
 
 
 def test_other_supports_and_folds_have_tables_of_their_own() -> None:
-    usual = fake_record("nsf", 50.0, protocol="joint")
-    other = fake_record("nsf", 60.0, protocol="joint", recipe={"supports": "train"})
+    usual = fake_record("nsf", 50.0, protocol="joint", spec={"supports": "val"})
+    other = fake_record("nsf", 60.0, protocol="joint", spec={"supports": "train"})
     first, second = make_tables("table3", [usual, other], "lite0", "joint")
     assert "supports of the val list" in first.title
     assert "supports of the train list" in second.title
@@ -152,7 +156,7 @@ def test_other_supports_and_folds_have_tables_of_their_own() -> None:
 
 
 def test_the_paper_does_not_stand_beside_other_folds() -> None:
-    usual, blocks = (fake_record("nsf", data="coco", recipe={"contiguous": c} if c else {}) for c in (False, True))
+    usual, blocks = (fake_record("nsf", data="coco", spec={"contiguous": c} if c else {}) for c in (False, True))
     (one_shot, _) = make_tables("table2", [usual], "lite0")
     assert "nsf, paper (resnet50)" in {row[0] for row in one_shot.rows}
     (one_shot, _) = make_tables("table2", [blocks], "lite0")
@@ -160,7 +164,7 @@ def test_the_paper_does_not_stand_beside_other_folds() -> None:
 
 
 def test_seeds_of_trainings_make_no_other_settings() -> None:
-    records = [fake_record("pcn", 50 + seed, seed=seed, recipe={"training": {"seed": seed}}) for seed in range(2)]
+    records = [fake_record("pcn", 50 + seed, seed=seed, spec={"training": {"seed": seed}}) for seed in range(2)]
     (table,) = make_tables("table6", records, "lite0")
     assert row(table, "pcn")["seeds"] == "2"
 
@@ -176,17 +180,16 @@ def test_the_committed_records_fill_every_cell_of_the_results_page() -> None:
         assert not any("settings" in row[0] for table in tables for row in table.rows)
 
 
-def test_costs_are_found_from_the_folder_of_records_itself_and_not_mixed_with_a_tag(tmp_path: Path) -> None:
-    for folder, seconds in (("pascal-lite0", 1.0), ("pascal-lite0-short", 2.0), ("pascal-lite0x", 3.0)):
-        add_cost(tmp_path / folder / "fold0" / "costs.csv", TrainingCost("pcn", 1, seconds, None, False, "a cpu"))
+def test_costs_are_found_from_the_folder_of_records_itself(tmp_path: Path) -> None:
+    for folder, name in (("pascal-lite0", "one"), ("pascal-lite0x", "other")):
+        add_cost(tmp_path / folder / "fold0" / "costs.csv", TrainingCost("pcn", 1, 1.0, None, False, "a cpu", name))
     for place in (tmp_path, tmp_path / "pascal-lite0"):
-        assert [cost.seconds for cost in find_costs([place], "pascal", "lite0")] == [1.0]
-    assert [cost.seconds for cost in find_costs([tmp_path / "pascal-lite0-short"], "pascal", "lite0")] == [2.0]
+        assert [cost.artifact for cost in find_costs([place], [fake_record(artifacts=["one"])])] == ["one"]
 
 
 def test_frozen_and_trained_encoders_have_tables_of_their_own() -> None:
     records = [
-        fake_record(method, 60.0 if trained else 50.0, recipe={"base": {"train_encoder": trained, "seed": trained}})
+        fake_record(method, 60.0 if trained else 50.0, spec={"base": {"train_encoder": trained, "seed": trained}})
         for method, trained in (("nsf", True), ("nsf", False), ("score", False))
     ]
     first, second = make_tables("table3", records, "lite0")
@@ -210,10 +213,8 @@ def test_what_is_missing_with_another_encoder_is_run_by_another_command(
         write_record(tmp_path / f"{encoder}.json", fake_record("nsf", encoder=encoder))
     assert main(["reproduce", "table3", "--results", str(tmp_path)]) == 0
     said = capsys.readouterr().err
-    assert f"gfss reproduce table3 --run --encoder resnet50 --results {tmp_path}" in said
+    assert "gfss reproduce table3 --run --recipe paper/pascal-resnet50-ablations" in said
     assert "not run with tiny: score, npf; no recipe" in said
-    assert main(["reproduce", "table3", "--results", str(tmp_path), "--encoder", "tiny", "--run"]) == 2
-    assert "no recipe of table3 is about encoder tiny" in capsys.readouterr().err
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

@@ -55,7 +55,7 @@ def test_csv_has_one_row_per_record_and_metric() -> None:
 
 
 def test_csv_tells_settings_apart() -> None:
-    records = [make_record(recipe=recipe) for recipe in ({"size": 417}, {"size": 417, "supports": "train"})]
+    records = [make_record(spec=spec) for spec in ({"size": 417}, {"size": 417, "supports": "train"})]
     rows = list(csv.DictReader(io.StringIO(csv_table(records))))
     assert [row["settings"] for row in rows] == ["", "supports=train"]
 
@@ -101,14 +101,14 @@ def test_the_paper_is_left_out_where_it_measured_something_else() -> None:
 
 
 def test_ablated_calibrators_stand_beside_their_own_row() -> None:
-    records = [make_record(recipe={"calibrator": name, "fold": 0}) for name in ("covariance", "linear")]
+    records = [make_record(spec={"calibrator": name, "fold": 0}) for name in ("covariance", "linear")]
     assert [row["method"] for row in shown(records)] == ["pcn (calibrator=covariance)", "pcn (calibrator=linear)"]
     paper = [(row["method"], row["base"]) for row in shown(records, paper=True)]
     assert paper == [("pcn, paper", "59.43"), ("linear, paper", "22.53")]
 
 
 def test_recipes_are_kept_apart_and_repeated_records_count_once() -> None:
-    wide, narrow = make_record(recipe={"width": 512, "seed": 0}), make_record(50, recipe={"width": 64, "seed": 0})
+    wide, narrow = make_record(spec={"width": 512, "seed": 0}), make_record(50, spec={"width": 64, "seed": 0})
     rows = shown([wide, narrow, wide])
     assert {row["method"]: (row["base"], row["seeds"]) for row in rows} == {
         "pcn (width=512)": ("60.00", "1"),
@@ -117,10 +117,10 @@ def test_recipes_are_kept_apart_and_repeated_records_count_once() -> None:
 
 
 def test_seeds_and_folds_inside_a_recipe_make_no_other_recipe() -> None:
-    records = [make_record(59 + 2 * seed, recipe={"base": {"seed": seed, "epochs": 3}}) for seed in (0, 1)]
+    records = [make_record(59 + 2 * seed, spec={"base": {"seed": seed, "epochs": 3}}) for seed in (0, 1)]
     (row,) = shown(records)
     assert (row["method"], row["seeds"], row["base"]) == ("pcn", "2", "60.00 ± 1.41")
-    rows = shown([*records, make_record(recipe={"base": {"seed": 0, "epochs": 9, "fold": 0}})])
+    rows = shown([*records, make_record(spec={"base": {"seed": 0, "epochs": 9, "fold": 0}})])
     assert [row["method"] for row in rows] == ["pcn (base.epochs=3)", "pcn (base.epochs=9)"]
 
 
@@ -136,7 +136,7 @@ def test_two_results_of_one_recipe_and_seed_are_refused(tmp_path: Path, capsys: 
 
 def test_the_paper_does_not_stand_beside_other_folds() -> None:
     assert shown([make_record(data="coco")], paper=True)
-    assert not shown([make_record(data="coco", recipe={"contiguous": True})], paper=True)
+    assert not shown([make_record(data="coco", spec={"contiguous": True})], paper=True)
 
 
 def test_background_is_counted_and_named_if_asked_for() -> None:

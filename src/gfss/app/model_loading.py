@@ -1,4 +1,4 @@
-"""Where models come from: embedded in the package, saved folders, folders that ``gfss train`` wrote."""
+"""Where models come from: embedded in the package, saved folders, what ``gfss run`` trained."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gfss.app.model_checks import check_words, one_sentence
 from gfss.app.model_folder import is_model, read_model
 from gfss.app.network import Network
 from gfss.common.errors import GfssError, unknown
+from gfss.common.files import read_json
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
@@ -38,7 +39,7 @@ def find_model(name: str | Path) -> Path:
         return ASSETS / str(name)
     if path.exists():
         raise GfssError(
-            f"{name} is not a model; expected a folder written by gfss teach or gfss train, "
+            f"{name} is not a model; expected a folder written by gfss teach or gfss run, "
             f"or the name of an embedded model ({', '.join(embedded_models()) or 'none'})"
         )
     raise unknown("model", name, embedded_models())
@@ -50,30 +51,23 @@ def is_embedded(name: str | Path) -> bool:
 
 
 def has_training(folder: Path) -> bool:
-    """Whether a folder is a fold, a base model or a method that ``gfss train`` wrote."""
-    if has_checkpoint(folder, "method"):
-        return has_checkpoint(folder.parent / "base", "base")
-    return has_checkpoint(folder / "base", "base") or has_checkpoint(folder, "base")
+    """Whether a folder is a base model or a method that ``gfss run`` trained."""
+    return has_checkpoint(folder, "base") or has_checkpoint(folder, "method")
 
 
 def read_training(folder: Path, weights: Path | None = None) -> Network:
-    """The network of trained parts: base model and calibrator (normalised score fusion alone without one).
+    """The network of what was trained: base model and calibrator (normalised score fusion alone without one).
 
     Args:
-        folder: of a fold (its ``pcn-support`` of the fewest shots is taken), of a base model, or of one method.
+        folder: of a base model, or of one method.
         weights: file with the encoder's weights, where they do not come with a package.
     """
-    methods = [path for path in folder.glob("pcn-support-[0-9]*shot") if has_checkpoint(path, "method")]
-    method = folder if has_checkpoint(folder, "method") else min(methods, key=_shots, default=None)
+    method = folder if has_checkpoint(folder, "method") else None
     return join_training(_base_folder(folder), method, weights)
 
 
-def join_training(base: Path, method: Path | None, weights: Path | None = None, other_classes: bool = False) -> Network:
-    """The network of a base model's folder and a calibrator's.
-
-    Args:
-        other_classes: the calibrator may have been trained beside other base classes.
-    """
+def join_training(base: Path, method: Path | None, weights: Path | None = None) -> Network:
+    """The network of a base model's folder and a calibrator's, which was trained on the same encoder."""
     model = load_base(base, weights=weights)
     if method is None:
         return Network(model, None, NovelOptions())
@@ -82,11 +76,11 @@ def join_training(base: Path, method: Path | None, weights: Path | None = None, 
     if stored:
         stored = {**stored, "features": tuple(stored["features"])}
     novel = NovelOptions(**stored)
-    return Network(model, read_calibrator(method, model, novel, other_classes), novel)
+    return Network(model, read_calibrator(method, model, novel), novel)
 
 
-def read_calibrator(folder: Path, model: BaseModel, novel: NovelOptions, other_classes: bool = False) -> Calibrator:
-    """The calibrator that ``gfss train calibrator`` wrote.
+def read_calibrator(folder: Path, model: BaseModel, novel: NovelOptions) -> Calibrator:
+    """A trained calibrator; it may have been trained beside other base classes, which it treats as a set.
 
     Args:
         novel: how the novel classifiers are fitted that it stands on.
@@ -96,7 +90,7 @@ def read_calibrator(folder: Path, model: BaseModel, novel: NovelOptions, other_c
     method = build_method(name, Context(model, (side, side), NovelFitter(novel, form="fast")))
     if not isinstance(method, Calibrated) or type(method.inner) is not NormalisedScoreFusion:
         raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn-support")
-    load_method(folder, method, model.card, other_classes=other_classes)
+    load_method(folder, method, model.card)
     return method.calibrator
 
 
@@ -118,10 +112,12 @@ def describe_classes(model: str | Path) -> list[str]:
 
 
 def _base_folder(folder: Path) -> Path:
-    """Where the base model is, seen from a fold, a method or itself."""
-    places = (folder / "base", folder, folder.parent / "base")
-    return next(place for place in places if has_checkpoint(place, "base"))
-
-
-def _shots(folder: Path) -> int:
-    return int(folder.name.removeprefix("pcn-support-").removesuffix("shot"))
+    """The folder of a base model, seen from itself or from a method that was trained on it."""
+    if has_checkpoint(folder, "base"):
+        return folder
+    identities = read_json(folder / "spec.json").get("parents", [])
+    found = [path for one in identities for path in (folder.parents[1] / "base").glob(f"*-{one}")]
+    whole = [path for path in found if read_json(path / "spec.json")["spec"]["without"] is None]
+    if not whole:
+        raise GfssError(f"the base model of {folder} is not in {folder.parents[1] / 'base'}; copy it there too")
+    return whole[0]

@@ -239,7 +239,7 @@ def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Seg
     """Open a model.
 
     Args:
-        model: name of an embedded model, or a folder that ``gfss teach`` or ``gfss train`` wrote.
+        model: name of an embedded model, or a folder that ``gfss teach`` or ``gfss run`` wrote.
         encoder_weights: file with the encoder's weights, where they are neither in the model nor installed by pip.
     """
     weights = Path(encoder_weights) if encoder_weights else None

@@ -25,6 +25,7 @@ import importlib.util
 import io
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,6 +33,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import gfss
+from gfss.cli import options
 from gfss.cli._failures import INTERRUPTED, report
 from gfss.cli._lazy import Entry, LazyCommand
 
@@ -52,13 +54,12 @@ COMMANDS: dict[str, Entry] = {
     "suggest": Entry("model", "Rank unlabelled images by how much a label would help.", OWN_IMAGES),
     "export": Entry("model", "Export a model to ONNX.", OWN_IMAGES),
     "data": Entry("data", "Check and prepare data sets.", DATA, group=True),
-    "bank": Entry("bank", "Compute and store an encoder's features of a data set.", DATA, group=True),
-    "train": Entry("train", "Train base models and calibrators.", RESEARCH, group=True),
-    "evaluate": Entry("evaluate", "Evaluate a method and write a record.", RESEARCH),
+    "run": Entry("run", "Run every step of a recipe that is not done yet.", RESEARCH),
+    "evaluate": Entry("evaluate", "Evaluate trained methods under a protocol.", RESEARCH),
     "tables": Entry("tables", "Print records as tables.", RESEARCH),
-    "run": Entry("run", "Run every stage of a recipe that is not done yet.", RESEARCH),
     "tune": Entry("tune", "Compare settings on held-out base classes.", RESEARCH),
     "reproduce": Entry("reproduce", "Reproduce a table or figure of the paper.", RESEARCH),
+    "runs": Entry("runs", "List what was trained; remove what nothing needs.", RESEARCH, group=True),
 }
 
 app = typer.Typer(
@@ -80,8 +81,18 @@ def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error (accepted anywhere on the command line).")
     ] = False,
+    threads: Annotated[int, typer.Option(min=0, max=1024, help="CPU threads; all cores if 0.")] = 0,
+    device: Annotated[
+        str, typer.Option(help="cpu, cuda, or cuda:1 ...; torchrun gives each of its processes a GPU of its own.")
+    ] = "cpu",
+    runs: Annotated[Path, typer.Option(help="Folder of trained base models and methods.")] = options.RUNS,
+    encoder_weights: Annotated[Path | None, typer.Option(help="File with the encoder's weights.")] = None,
 ) -> None:
-    """Teach a segmentation model a new class from one to five labelled images, and keep the classes it knows."""
+    """Teach a segmentation model a new class from one to five labelled images, and keep the classes it knows.
+
+    The options below are accepted anywhere on the command line.
+    """
+    options.use(runs, device, encoder_weights, threads)
 
 
 def _mount() -> TyperGroup:
@@ -109,7 +120,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        code = _mount().main([word for word in words if word != "--debug"], prog_name="gfss", standalone_mode=False)
+        given = options.common_first([word for word in words if word != "--debug"])
+        code = _mount().main(given, prog_name="gfss", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
         return report(error, debug)
     # typer answers Ctrl-C inside a command with the exit code alone

@@ -57,10 +57,9 @@ def coco(
     annotations: Annotated[Path, typer.Option(help="Folder with instances_train2014.json and instances_val2014.json.")],
     images: Annotated[Path, typer.Option(help="Folder with train2014/ and val2014/.")],
     out: Out,
-    processes: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: all cores).")] = None,
 ) -> None:
     """COCO-20i: COCO 2014 with its instances drawn into index masks (needs the extra gfss\\[coco])."""
-    _report_prepared(out, "coco", prepare_coco(annotations, images, out, processes))
+    _report_prepared(out, "coco", prepare_coco(annotations, images, out))
 
 
 @app.command("check")
@@ -100,7 +99,7 @@ def sheet(
 def _report_prepared(out: Path, name: str, remarks: list[str]) -> None:
     for remark in remarks:
         typer.echo(f"note: {remark}", err=True)
-    typer.echo(f"{out} is ready; use it with --data {name} --root {out}")
+    typer.echo(f"{out} is ready; set GFSS_{name.upper()}={out} to use it")
 
 
 def _print(console: Console, finding: Finding) -> None:

@@ -46,8 +46,6 @@ def teach(
     ] = False,
     keep_images: Annotated[bool, typer.Option("--keep-images", help="Store the support images in the model.")] = False,
     page: Page = None,
-    encoder_weights: o.Weights = None,
-    threads: o.Threads = 0,
 ) -> None:
     """Teach a model one or more classes from a few labelled images, and show what that changed.
 
@@ -57,14 +55,13 @@ def teach(
     from gfss.app.segmenter import load
 
     target = _target(model, out, name)
-    o.use_threads(threads)
     if label and len(name) > 1:
         raise GfssError("--label needs exactly one --name; teach the classes one by one")
     if len(name) > 1 and shows_one_class(images, masks):
         raise GfssError(
             f"the masks in {masks} show one class, but {len(name)} names were given; teach the classes one by one"
         )
-    segmenter = load(model, encoder_weights=encoder_weights)
+    segmenter = load(model, encoder_weights=o.common.weights)
     for number, one in enumerate(name, start=1):
         segmenter.teach(one, images, masks, add=add, label=label, void=void)
         report = segmenter.report(validation)
@@ -90,8 +87,6 @@ def segment(
         float,
         typer.Option(help="Above 0 finds more of the taught classes, below 0 fewer.", callback=o.within(-100, 100)),
     ] = 0.0,
-    encoder_weights: o.Weights = None,
-    threads: o.Threads = 0,
 ) -> None:
     """Write a mask for every image: an index PNG of its size; classes.txt names the values."""
     from gfss.app.batch import segment_files
@@ -99,8 +94,7 @@ def segment(
     from gfss.app.onnx_model import OnnxModel
     from gfss.app.segmenter import load
 
-    o.use_threads(threads)
-    network = OnnxModel(model) if model.endswith(".onnx") else load(model, encoder_weights=encoder_weights)
+    network = OnnxModel(model) if model.endswith(".onnx") else load(model, encoder_weights=o.common.weights)
     paths = find_images(images)
     for line in segment_files(network, paths, out, novel_bias=novel_bias, tile=tile, overlay=overlay, scores=scores):
         typer.echo(line)
@@ -120,13 +114,12 @@ def forget(
     model: Model,
     name: Annotated[str, typer.Argument(help="Taught class to remove.")],
     out: Out = None,
-    encoder_weights: o.Weights = None,
 ) -> None:
     """Remove a taught class; the model then behaves as before it was taught."""
     from gfss.app.segmenter import load
 
     target = _target(model, out)
-    segmenter = load(model, encoder_weights=encoder_weights)
+    segmenter = load(model, encoder_weights=o.common.weights)
     segmenter.forget(name)
     segmenter.save(target)
     typer.echo(f"{target} no longer knows '{name}'")
@@ -138,13 +131,12 @@ def rename(
     name: Annotated[str, typer.Argument(help="Current name.")],
     new: Annotated[str, typer.Argument(help="New name.")],
     out: Out = None,
-    encoder_weights: o.Weights = None,
 ) -> None:
     """Rename a taught class."""
     from gfss.app.segmenter import load
 
     target = _target(model, out, [new])
-    segmenter = load(model, encoder_weights=encoder_weights)
+    segmenter = load(model, encoder_weights=o.common.weights)
     segmenter.rename(name, new)
     segmenter.save(target)
     typer.echo(f"{target}: renamed '{name}' to '{new}'")
@@ -156,8 +148,6 @@ def report(
     validation: Validation = None,
     guard: Guard = 2.0,
     page: Annotated[Path | None, typer.Option("-o", "--out", help="Also write an HTML page.")] = None,
-    encoder_weights: o.Weights = None,
-    threads: o.Threads = 0,
 ) -> None:
     """Show what the last lesson changed for every known class (exit code 1 if one lost too much).
 
@@ -166,11 +156,10 @@ def report(
     from gfss.app.segmenter import load
     from gfss.reporting.report import is_results, write_report
 
-    o.use_threads(threads)
     if is_results(Path(model)):
         typer.echo(f"wrote {write_report([Path(model)], page or Path('report.html'))}")
         return
-    made = load(model, encoder_weights=encoder_weights).report(validation)
+    made = load(model, encoder_weights=o.common.weights).report(validation)
     _show(made, guard, page)
     raise typer.Exit(1 if made.losses(guard) else 0)
 
@@ -180,14 +169,11 @@ def suggest(
     model: Model,
     images: Annotated[list[str], typer.Argument(help="Unlabelled images, folders or patterns.", metavar="IMAGE...")],
     count: Annotated[int, typer.Option(min=1, help="Number of images to list.")] = 10,
-    encoder_weights: o.Weights = None,
-    threads: o.Threads = 0,
 ) -> None:
     """Rank unlabelled images by how much a label would help: value = uncertainty x novelty."""
     from gfss.app.segmenter import load
 
-    o.use_threads(threads)
-    ranked = load(model, encoder_weights=encoder_weights).suggest(images)
+    ranked = load(model, encoder_weights=o.common.weights).suggest(images)
     typer.echo(f"{'value':>7}{'unsure':>7}{'novelty':>9}  image")
     for one in ranked[:count]:
         typer.echo(f"{one.value:7.3f}{one.doubt:7.3f}{one.novelty:9.3f}  {one.path}")
@@ -197,14 +183,13 @@ def suggest(
 def export(
     model: Model,
     out: Annotated[Path, typer.Option("-o", "--out", help="ONNX file to write.")],
-    encoder_weights: o.Weights = None,
 ) -> None:
     """Export a model to ONNX; gfss segment accepts the file like any model (needs the extra gfss\\[export])."""
     from gfss.app.segmenter import load
 
     if out.suffix != ".onnx":
         raise GfssError(f"{out} does not end in .onnx; use that ending, so that gfss segment recognises the file")
-    load(model, encoder_weights=encoder_weights).export(out)
+    load(model, encoder_weights=o.common.weights).export(out)
     typer.echo(f"wrote {out}")
 
 

@@ -1,7 +1,8 @@
-"""`gfss run`: every stage of a recipe that is not done yet."""
+"""`gfss run`: every step of a recipe that is not done yet."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,80 +13,83 @@ from gfss.cli import options as o
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from gfss.experiments.plan import Plan
+    from gfss.experiments.steps import Plan
 
 app = typer.Typer()
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
+class Only(StrEnum):
+    """Where to stop."""
+
+    BANK = "bank"
+    BASE = "base"
+    METHODS = "methods"
+
+
 @app.command("run")
 def run(
     recipe: o.RecipeName,
     change: o.Changes = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan with estimated costs and stop.")] = False,
+    only: Annotated[
+        Only | None, typer.Option(help="Stop early: after the feature bank, the base models or the trained methods.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps with rough times and stop.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Write an HTML report of the records at the end.")] = False,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of records.")] = Path("results"),
-    root: o.Root = None,
-    encoder_weights: o.Weights = None,
-    runs: o.Runs = o.RUNS,
-    device: o.Device = "cpu",
-    threads: o.Threads = 0,
 ) -> None:
-    """Run every stage of a recipe that is not done yet: base models, trained methods, evaluations.
+    """Run every step of a recipe that is not done yet: base models, trained methods, evaluations.
 
-    What is done is seen from the files: a trained part by its checkpoint, an
-    evaluation by its record. The same command after an interruption continues
-    where it stopped. Estimates of the plan are rough: minutes or days.
+    Everything that is made has a folder whose name carries a hash of all that
+    it depends on; a step is done if its folder is complete, an evaluation if
+    its record is there. After an interruption the same command continues.
     """
-    from gfss.common.devices import find_device
     from gfss.common.progress import console
-    from gfss.experiments.plan import Plan
-    from gfss.experiments.recipe_files import find_recipe, read_recipe
     from gfss.experiments.requirements import missing
-    from gfss.experiments.runner import run_plan
+    from gfss.experiments.runner import build_banks, run_plan
+    from gfss.experiments.steps import Plan
 
-    o.use_threads(threads)
-    chosen = read_recipe(find_recipe(recipe), change or [])
-    plan = Plan(chosen, runs, out, root, encoder_weights, find_device(device))
+    chosen = o.open_recipe(recipe, change)
+    if only is Only.BANK:
+        for bank in build_banks(chosen, o.common.runs, o.common.place):
+            typer.echo(f"{bank.count} images, {bank.map_size} x {bank.map_size} maps, complete, in {bank.folder}")
+        return
+    plan = Plan(chosen, o.common.runs, out, o.common.place, only.value if only else None)
     if dry_run:
         from rich.console import Console
 
         Console(width=None).print(plan_table(plan))
-        if sentence := missing(chosen.data, chosen.encoder, root, encoder_weights):
+        if sentence := missing(chosen):
             typer.echo(f"not ready to run: {sentence}")
         return
-    done = run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
-    typer.echo(f"{done} step(s) done, records in {out}" if done else f"nothing left to do, records in {out}")
+    steps = len(plan.todo)
+    run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
+    place = f"artefacts in {o.common.runs}" if only else f"records in {out}"
+    typer.echo(f"{steps} step(s) done, {place}" if steps else f"nothing left to do, {place}")
     if report:
+        from gfss.experiments.experiment import Experiment
         from gfss.reporting.report import write_report
 
         page = out / f"{Path(recipe).stem}.html"
-        experiment = chosen.experiment(chosen.folds[0], runs, root, encoder_weights)
-        write_report([out / experiment.folder.parent.name], page, experiment)
+        folders = {one.record_path(out, "nsf").parent for f in chosen.folds for one in plan.evaluations(f)}
+        write_report(sorted(folders), page, Experiment(chosen, chosen.folds[0], o.common.runs, o.common.place))
         typer.echo(f"report: {page}")
 
 
 def plan_table(plan: Plan) -> Table:
-    """The steps with state, time, memory and disk, and their sum."""
+    """The steps with state and rough time, and what is left."""
     import rich.box
     from rich.table import Table
 
-    title = f"{plan.recipe.about or plan.recipe.data} (estimates for this machine's CPU)"
+    title = f"{plan.recipe.about or plan.recipe.data} (times are rough, for two CPU cores)"
     table = Table(title=title, title_justify="left", box=rich.box.SIMPLE_HEAD, show_footer=True)
     todo = plan.todo
-    footer = (
-        f"{len(todo)} of {len(plan.steps)} steps left",
-        "",
-        duration(sum(step.cost.seconds for step in todo)),
-        size(max((step.cost.memory for step in todo), default=0)),
-        size(sum(step.cost.disk for step in todo)),
-    )
-    for name, total in zip(("step", "state", "time", "memory", "disk"), footer, strict=True):
-        table.add_column(name, total, justify="left" if name in ("step", "state") else "right")
+    table.add_column("step", f"{len(todo)} of {len(plan.steps)} steps left")
+    table.add_column("state")
+    table.add_column("time", duration(sum(step.seconds for step in todo)), justify="right")
     for step in plan.steps:
-        figures = (duration(step.cost.seconds), size(step.cost.memory), size(step.cost.disk))
-        table.add_row(step.words, step.state, *(figures if step.state == "todo" else ("", "", "")))
+        table.add_row(step.words, step.state, duration(step.seconds) if step.state == "todo" else "")
     return table
 
 
@@ -99,12 +103,3 @@ def duration(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s"
-
-
-def size(gigabytes: float) -> str:
-    """Gigabytes, or nothing where there are none.
-
-    >>> size(3.14159), size(0)
-    ('3.1 GB', '')
-    """
-    return f"{gigabytes:.1f} GB" if gigabytes >= 0.05 else ""

@@ -30,8 +30,6 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port (0: any free one).")] = 8008,
     token: Annotated[str | None, typer.Option(help="Token that clients must send (default: a random one).")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = False,
-    encoder_weights: o.Weights = None,
-    threads: o.Threads = 0,
 ) -> None:
     """Open a page in the browser to paint, teach, view and correct a class; with a REST interface.
 
@@ -41,7 +39,6 @@ def serve(
 
     from gfss.server.serve import run
 
-    o.use_threads(threads)
     run(
         model,
         folder,
@@ -51,6 +48,6 @@ def serve(
         port=port,
         token=token,
         browser=browser,
-        encoder_weights=encoder_weights,
+        encoder_weights=o.common.weights,
         say=typer.echo,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -17,46 +16,27 @@ app = typer.Typer()
 def tune(
     recipe: o.RecipeName,
     change: o.Changes = None,
-    part: Annotated[
-        list[int] | None, typer.Option(min=1, help="Which part is left out, from 1; may be repeated. All if left out.")
-    ] = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Tasks with classes of the part left out.")] = 100,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of records.")] = Path("tuning"),
-    root: o.Root = None,
-    encoder_weights: o.Weights = None,
-    runs: o.Runs = o.RUNS,
-    device: o.Device = "cpu",
-    threads: o.Threads = 0,
 ) -> None:
     """Compare the methods of a recipe on base classes held out, never on novel ones.
 
     Calibrators are trained on episodes of all parts of the base classes but
-    one and examined on the part left out, with a base model that has seen
+    one and evaluated on the part left out, with a base model that has seen
     neither its classes nor its images. So settings can be chosen without a
     look at what they will be tested on. Give every setting a name of its own
-    under `calibrators`, `per_method` or `diams`.
+    under `methods`; `protocols.paired` is the number of tasks.
     """
     from gfss.cli.tables import print_tables
-    from gfss.common.devices import find_device
     from gfss.common.progress import console
-    from gfss.evaluation.records import refuse_fewer_tasks, write_record
-    from gfss.experiments.plan import Plan
-    from gfss.experiments.recipe_files import find_recipe, read_recipe
-    from gfss.experiments.tuning import comparisons
+    from gfss.evaluation.records import read_record
+    from gfss.experiments.runner import run_plan
+    from gfss.experiments.steps import Plan
     from gfss.reporting.tables import grouped_tables
 
-    o.use_threads(threads)
-    chosen = read_recipe(find_recipe(recipe), change or [])
-    plan = Plan(chosen, runs, out, root, encoder_weights, find_device(device), records=False)
-    records = []
-    for tuning in comparisons(plan, part or ()):
-        console.print(tuning.words, highlight=False)
-        paths = [tuning.record_path(out, name, seed) for name, seed in product(chosen.methods, chosen.seeds)]
-        refuse_fewer_tasks(paths, tasks)
-        for record in tuning.examine(tasks):
-            path = tuning.record_path(out, record.method, record.seed)
-            refuse_fewer_tasks([path], tasks)  # another command may have written it meanwhile
-            write_record(path, record)
-            records.append(record)
-    print_tables(grouped_tables(records))
+    chosen = o.open_recipe(recipe, change)
+    plan = Plan(chosen, o.common.runs, out, o.common.place, tuning=True)
+    run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
+    evaluations = [one for fold in chosen.folds for one in plan.evaluations(fold)]
+    paths = [one.record_path(out, name) for one in evaluations for name in chosen.evaluated]
+    print_tables(grouped_tables([read_record(path) for path in paths]))
     typer.echo(f"records in {out}")

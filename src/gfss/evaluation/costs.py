@@ -20,6 +20,7 @@ class TrainingCost:
         peak_memory_mb: largest memory of the process until then, None where the system does not tell.
         resumed: the run continued an earlier one, so the seconds are not all.
         cpu: processor.
+        artifact: identity of what was trained.
     """
 
     method: str
@@ -28,6 +29,7 @@ class TrainingCost:
     peak_memory_mb: float | None
     resumed: bool
     cpu: str
+    artifact: str = ""
 
 
 def cost_words(cost: TrainingCost, seconds: int = 3600) -> tuple[str, str]:
@@ -51,6 +53,7 @@ def read_costs(path: Path) -> list[TrainingCost]:
                 peak_memory_mb=float(row["peak_memory_mb"]) if row["peak_memory_mb"] else None,
                 resumed=row["resumed"] == "True",
                 cpu=row["cpu"],
+                artifact=row["artifact"],
             )
             for row in rows
         ]
@@ -59,8 +62,8 @@ def read_costs(path: Path) -> list[TrainingCost]:
 
 
 def add_cost(path: Path, cost: TrainingCost) -> None:
-    """Add a cost to a file, in place of an older one of the same method and shots."""
-    kept = [old for old in read_costs(path) if (old.method, old.shots) != (cost.method, cost.shots)]
+    """Add a cost to a file, in place of an older one of the same artefact."""
+    kept = [old for old in read_costs(path) if old.artifact != cost.artifact]
     text = io.StringIO()
     writer = csv.DictWriter(text, [field.name for field in fields(TrainingCost)], lineterminator="\n")
     writer.writeheader()

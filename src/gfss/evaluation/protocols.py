@@ -22,7 +22,6 @@ from gfss.evaluation.results import Outcome, Result
 from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Query
 from gfss.methods.base import Method
-from gfss.methods.trivial import Oracle
 from gfss.models.ops.upsample import class_map
 
 ProtocolName = Literal["paired", "joint"]
@@ -101,8 +100,6 @@ def _examine_task(
             method.learn(support)
     for query in _chunks(source, drawn, fold):
         for method in methods:
-            if isinstance(method, Oracle):
-                method.truth = query.labels
             outcome = outcomes[method.name]
             with outcome.timed("segment"):
                 scores = method.scores(query.features)

@@ -31,7 +31,7 @@ MetricName = Literal["per-image", "accumulated"]
 
 
 class Run(BaseModel):
-    """What may differ between two runs of one recipe and seed.
+    """What may differ between two runs of one specification.
 
     Attributes:
         seconds: time of every part of the run.
@@ -47,7 +47,7 @@ class Run(BaseModel):
 
 
 class Record(BaseModel):
-    """One run: a method with one recipe and seed, examined on one fold under one protocol.
+    """One run: a method evaluated on one fold under one protocol.
 
     Attributes:
         data: name of the data set.
@@ -58,7 +58,8 @@ class Record(BaseModel):
         protocol: "paired" or "joint".
         tasks: number of tasks.
         seed: seed of the tasks.
-        recipe: every other setting that changes the result; may be nested. Tables average over its seeds and folds.
+        spec: every other setting that the result depends on, as in a recipe; tables average over its seeds and folds.
+        artifacts: identities of the evaluation and of what it was made with.
         base_classes: names of the base classes.
         novel_classes: names of the novel classes.
         supports: for every task the ids of its support images, class by class.
@@ -76,7 +77,8 @@ class Record(BaseModel):
     protocol: Literal["paired", "joint"]
     tasks: PositiveInt
     seed: int
-    recipe: dict[str, Any] = {}
+    spec: dict[str, Any] = {}
+    artifacts: list[str] = []
     base_classes: list[str]
     novel_classes: list[str]
     supports: list[list[str]]
@@ -122,16 +124,6 @@ def _as_text(record: Record) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def refuse_fewer_tasks(paths: Iterable[Path], tasks: int) -> None:
-    """Raise if a record lies at one of the paths that was made with more tasks than the one that would replace it."""
-    for path in paths:
-        if path.exists() and (there := read_record(path).tasks) > tasks:
-            raise GfssError(
-                f"{path} is a record of {there:,} tasks and would be replaced by one of {tasks:,}; give another "
-                "place with --out, or remove it first"
-            )
-
-
 def read_record(path: Path) -> Record:
     """Read a record; say in one sentence what is wrong with the file."""
     content = read_json(path)
@@ -149,12 +141,11 @@ def read_records(paths: Iterable[Path]) -> list[Record]:
     records: list[Record] = []
     for path in find_records(paths):
         record = read_record(path)
-        run = record.model_dump_json(exclude={"supports", "figures", "run"})
+        run = record.model_dump_json(exclude={"supports", "figures", "run", "artifacts"})
         twin = known.setdefault(run, path)
         if twin != path and not same_result(read_record(twin), record):
             raise GfssError(
-                f"{twin} and {path} are records of one recipe and seed with different figures; leave the outdated one "
-                "out"
+                f"{twin} and {path} are records of one specification with different figures; leave the outdated one out"
             )
         records.append(record)
     return records

@@ -1,235 +1,146 @@
-"""Recipes: one small YAML per family of experiments, checked completely before anything runs.
-
-A recipe names data, folds, encoder, options of every stage, methods, protocols and seeds. Options of a stage are the
-name of a preset (``base: paper``) or a preset with changes (``base: {preset: paper, epochs: 20}``).
-"""
+"""Recipes as files: finding one by its name, reading it with changes, saying what is wrong with it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
-import torch
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-)
+import yaml
+from pydantic import BaseModel, ValidationError
 
-from gfss.common.devices import CPU
-from gfss.evaluation.protocols import ProtocolName
-from gfss.experiments.experiment import Experiment, special_settings
-from gfss.experiments.recipe_options import (
-    DIAM_PRESETS,
-    NOVEL_PRESETS,
-    episodic_from,
-    options_from,
-    table,
-)
-from gfss.experiments.stages import BASE_RECIPES, EPISODIC_RECIPES
-from gfss.methods import TRAINED, calibrator_preset, inner_method, training_shots
-from gfss.methods.diam_options import DiamOptions
-from gfss.models.calibrators.options import PRESETS as CALIBRATOR_PRESETS
-from gfss.models.calibrators.options import CalibratorOptions
-from gfss.models.novel.classifier import NovelOptions
-from gfss.training.base import BaseOptions
-from gfss.training.episodic_options import CALIBRATOR_ONLY, EpisodicOptions
+import gfss
+from gfss.common.errors import GfssError, unknown
+from gfss.experiments.spec import Recipe, chosen_methods
 
-WITH_PUBLISHED_WIDTH = ("denet", "pfenet", "pfenet-per-class")
+SUFFIX = ".yaml"
+LISTS = ("folds", "shots", "seeds", "levels", "methods")  # keys with several values
 
 
-class Recipe(BaseModel):
-    """What is trained and examined.
+def recipe_folders() -> list[Path]:
+    """Folders of recipes, own ones first: the working folder's, the project's, the installed package's."""
+    package = Path(gfss.__file__).parent
+    places = (Path("recipes"), package.parents[1] / "recipes", package / "_recipes")
+    return [folder for folder in places if folder.is_dir()]
 
-    Attributes:
-        about: one sentence for people.
-        data: ``scenes``, ``pascal``, ``coco`` or a folder of own data.
-        folds: fold numbers.
-        novel_classes: names of the novel classes of own data, instead of folds.
-        contiguous: COCO folds as blocks of ids.
-        encoder: name of the encoder.
-        output_stride: of the encoder; its usual one if left out.
-        size: side of the square input.
-        levels: encoder levels that the bank keeps.
-        tag: word in the names of folders, which keeps recipes apart that train the same encoder in another way.
-        shots: labelled images per novel class.
-        base: options of stage 1.
-        novel: how novel classifiers are fitted.
-        episodic: options of stage 2.
-        per_method: changes of ``episodic`` for single methods.
-        calibrators: method name -> its calibrator; new names are calibrators on NSF, ``NAME+T`` on another method.
-        published: DENet and PFENet in their published width instead of one for CPUs, DIaM with its published weights.
-        diams: method name -> DIaM with other options; new names are further methods.
-        methods: what is examined; those that are trained are trained first.
-        protocols: protocol -> number of tasks (support draws of ``joint``).
-        seeds: of the tasks; one record each.
-        seed: of all training.
+
+def recipe_names() -> list[str]:
+    """Names of all recipes, as ``frozen/pascal-lite0``."""
+    found = ((folder, path) for folder in recipe_folders() for path in folder.rglob(f"*{SUFFIX}"))
+    return sorted({path.relative_to(folder).with_suffix("").as_posix() for folder, path in found})
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe, from a path or a name."""
+    if Path(name).is_file():
+        return Path(name)
+    plain = name.removesuffix(SUFFIX).removeprefix("recipes/")
+    files = (folder / f"{plain}{SUFFIX}" for folder in recipe_folders())
+    found = next((file for file in files if file.is_file()), None)
+    if found is None:
+        raise unknown("recipe", name, recipe_names())
+    return found
+
+
+def read_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe by path or name, with changes as ``key=value``; keys with dots lead into nested options."""
+    path = find_recipe(str(name))
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GfssError(f"cannot read the recipe {path}: {(error.strerror or '').lower()}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise GfssError(f"{path} is not valid YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise GfssError(f"{path} holds no recipe; it should be a table of keys such as data, encoder and methods")
+    for change in changes:
+        content = with_change(content, change)
+    return make_recipe(content, str(path))
+
+
+def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
+    """Check a recipe; the first thing that is wrong is said in one sentence."""
+    try:
+        return Recipe.model_validate(dict(content))
+    except ValidationError as error:
+        raise GfssError(f"{name}: {_first_mistake(error)}") from None
+
+
+def with_change(content: Mapping[str, Any], change: str) -> dict[str, Any]:
+    """A recipe's content with one ``key=value`` applied.
+
+    >>> with_change({"base": "paper"}, "base.epochs=2")
+    {'base': {'preset': 'paper', 'epochs': 2}}
+    >>> with_change({"methods": ["nsf"]}, "methods.pcn.training.rate=0.1")["methods"]
+    {'nsf': None, 'pcn': {'training': {'rate': 0.1}}}
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    about: str = ""
-    data: str
-    folds: tuple[NonNegativeInt, ...] = Field(default=(0,), min_length=1)
-    novel_classes: tuple[str, ...] = ()
-    contiguous: bool = False
-    encoder: str
-    output_stride: PositiveInt | None = None
-    size: PositiveInt = 417
-    levels: tuple[str, ...] = Field(default=("layer2", "layer3", "layer4"), min_length=1)
-    tag: str = Field(default="", pattern=r"^[a-z0-9-]*$")
-    shots: tuple[PositiveInt, ...] = Field(default=(1,), min_length=1)
-    base: BaseOptions = BaseOptions()
-    novel: NovelOptions = NovelOptions()
-    episodic: EpisodicOptions = EpisodicOptions()
-    per_method: dict[str, EpisodicOptions] = {}
-    calibrators: dict[str, CalibratorOptions] = {}
-    published: bool = False
-    diams: dict[str, DiamOptions] = {}
-    methods: tuple[str, ...] = Field(min_length=1)
-    protocols: dict[ProtocolName, PositiveInt] = Field(default={"paired": 1000}, min_length=1)
-    seeds: tuple[NonNegativeInt, ...] = Field(default=(0,), min_length=1)
-    seed: NonNegativeInt = 0
-
-    @field_validator("folds", "novel_classes", "levels", "shots", "methods", "seeds", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str | int) else value
-
-    @field_validator("base", mode="before")
-    @classmethod
-    def _base(cls, value: Any) -> BaseOptions:
-        return options_from("base", value, BASE_RECIPES)
-
-    @field_validator("novel", mode="before")
-    @classmethod
-    def _novel(cls, value: Any) -> NovelOptions:
-        return options_from("novel", value, NOVEL_PRESETS)
-
-    @field_validator("episodic", mode="before")
-    @classmethod
-    def _episodic(cls, value: Any) -> EpisodicOptions:
-        return episodic_from("episodic", value, EPISODIC_RECIPES)
-
-    @field_validator("per_method", mode="before")
-    @classmethod
-    def _per_method(cls, value: Any, info: ValidationInfo) -> dict[str, EpisodicOptions]:
-        common = info.data.get("episodic", EpisodicOptions())
-        presets = {"episodic": common, **EPISODIC_RECIPES}
-        return {
-            name: episodic_from(f"per_method.{name}", given, presets)
-            for name, given in table("per_method", value).items()
-        }
-
-    @field_validator("calibrators", mode="before")
-    @classmethod
-    def _calibrators(cls, value: Any) -> dict[str, CalibratorOptions]:
-        return {
-            name: options_from(
-                f"calibrators.{name}", given, CALIBRATOR_PRESETS, calibrator_preset(name) or "pcn-support"
-            )
-            for name, given in table("calibrators", value).items()
-        }
-
-    @field_validator("diams", mode="before")
-    @classmethod
-    def _diams(cls, value: Any, info: ValidationInfo) -> dict[str, DiamOptions]:
-        usual = _usual_diam(info.data.get("published", False))
-        return {
-            name: options_from(f"diams.{name}", given, DIAM_PRESETS, usual)
-            for name, given in table("diams", value).items()
-        }
-
-    def calibrator(self, method: str) -> CalibratorOptions | None:
-        """Options of a method's calibrator, None for a method without."""
-        if method in self.calibrators:
-            return self.calibrators[method]
-        preset = calibrator_preset(method)
-        return None if preset is None else CALIBRATOR_PRESETS[preset]
-
-    def diam(self, method: str) -> DiamOptions | None:
-        """Options of a DIaM, None for other methods."""
-        usual = {"diam": DIAM_PRESETS[_usual_diam(self.published)]}
-        return (usual | self.diams).get(method)
-
-    def is_trained(self, method: str) -> bool:
-        """Whether a method needs stage 2."""
-        return method in TRAINED or self.calibrator(method) is not None
-
-    def training(self, method: str, shots: int) -> EpisodicOptions:
-        """Options of stage 2 for a method."""
-        options = self.per_method.get(method, self.episodic)
-        inner = inner_method(method)
-        if inner != method and self.is_trained(inner):  # it belongs to its base model, and so do its episodes
-            options = replace(options, held_out=0)
-        return replace(options, shots=training_shots(method, shots), seed=self.seed)
-
-    @property
-    def special(self) -> dict[str, Any]:
-        """What is not as usual about features and folds."""
-        return special_settings(self.encoder, self.output_stride, self.contiguous)
-
-    def settings(self, method: str, shots: int) -> dict[str, Any]:
-        """What a record says of how its method was made; comparable with ``Record.recipe``."""
-        settings: dict[str, Any] = {
-            "size": self.size,
-            **self.special,
-            "base": {**asdict(self.base), "seed": self.seed},
-            "novel": asdict(self.novel),
-        }
-        if self.is_trained(method):
-            training = asdict(self.training(method, shots))
-            if options := self.calibrator(method):
-                training["calibrator"] = asdict(options)
-            else:
-                training = {key: value for key, value in training.items() if key not in CALIBRATOR_ONLY}
-            settings["training"] = training | self._method_settings(method)
-        else:
-            settings |= self._method_settings(method)
-        return settings
-
-    def _method_settings(self, method: str) -> dict[str, Any]:
-        """As :attr:`gfss.methods.base.Method.settings` of the method."""
-        name = inner_method(method)
-        if options := self.diam(name):
-            return {"diam": asdict(options)}
-        return {"published": self.published} if name in WITH_PUBLISHED_WIDTH else {}
-
-    def experiment(
-        self,
-        fold: int,
-        runs: Path,
-        root: Path | None = None,
-        weights: Path | None = None,
-        device: torch.device = CPU,
-    ) -> Experiment:
-        """The experiment of one fold."""
-        return Experiment(
-            data=self.data,
-            fold=fold,
-            root=root,
-            encoder=self.encoder,
-            weights=weights,
-            output_stride=self.output_stride,
-            size=self.size,
-            novel=self.novel_classes,
-            contiguous=self.contiguous,
-            levels=self.levels,
-            novel_options=self.novel,
-            calibrators=self.calibrators,
-            diams=self.diams,
-            published=self.published,
-            tag=self.tag,
-            runs=runs,
-            device=device,
-        )
+    key, equals, text = change.partition("=")
+    if not equals or not key.strip():
+        raise GfssError(f"'{change}' is not a change of a recipe; write it as key=value, for instance base.epochs=2")
+    try:
+        value = yaml.safe_load(text)
+        if key.strip() in LISTS and isinstance(value, str) and "," in value:
+            value = yaml.safe_load(f"[{text}]")
+    except yaml.YAMLError:
+        raise GfssError(f"the value of '{change}' is not readable; write a number, a word or a list [0, 1]") from None
+    if key.strip() == "methods" and isinstance(value, str | list):  # what the recipe says about them stays
+        return {**content, "methods": chosen_methods(_table(content.get("methods")), _names(value))}
+    return _placed(content, key.strip().split("."), value)
 
 
-def _usual_diam(published: bool) -> str:
-    """Name of the preset that DIaM has if nothing else is said."""
-    return "published" if published else "chosen"
+def _names(value: str | list[Any]) -> list[str]:
+    return [value] if isinstance(value, str) else [str(one) for one in value]
+
+
+def _table(inside: Any) -> Mapping[str, Any]:
+    """What stands at a key, as a table."""
+    if isinstance(inside, Mapping):
+        return inside
+    return dict.fromkeys(inside) if isinstance(inside, list | tuple) else {}
+
+
+def _placed(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = keys
+    if not rest:
+        return {**content, first: value}
+    inside = content.get(first)
+    if isinstance(inside, BaseModel):
+        inside = inside.model_dump(exclude_unset=True)
+    table = {"preset": inside} if isinstance(inside, str) else _table(inside)
+    return {**content, first: _placed(table, rest, value)}
+
+
+def _first_mistake(error: ValidationError) -> str:
+    """The first thing that is wrong: where, what came, what is allowed."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"] if not str(part).endswith(("]", "-int"))]
+    place = ".".join(path)
+    match first["type"]:
+        case "missing":
+            return f"'{place}' is missing"
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return str(unknown("key", place, [".".join([*path[:-1], key]) for key in _keys_at(path[:-1])]))
+        case "value_error":
+            words = first["msg"].removeprefix("Value error, ")
+            return f"'{place}': {words}" if place else words
+    return f"'{place}' is {first['input']!r:.60}, but {first['msg'][0].lower()}{first['msg'][1:]}"
+
+
+def _keys_at(path: Sequence[str]) -> list[str]:
+    """Names that a recipe knows at a place."""
+    kind: Any = Recipe
+    for part in path:
+        kind = get_args(kind)[1] if get_origin(kind) is dict else kind.model_fields[part].annotation
+        if get_origin(kind) is not dict:
+            kind = next(_models_in(kind), kind)
+    own = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    return list(own or (field.name for field in fields(kind)))
+
+
+def _models_in(annotation: Any) -> Iterator[Any]:
+    """Models and options inside an annotation such as ``dict[str, MethodOptions]``."""
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gfss.common.errors import GfssError
 from gfss.data.datasets.folder import data_root
+from gfss.experiments.spec import Recipe
 
 WEIGHTS = "GFSS_WEIGHTS"  # folder of encoder weight files, each named after its encoder
 FETCH = {
@@ -24,7 +25,7 @@ def missing_data(data: str, root: Path | None = None) -> str:
         data_root(data, root)
     except GfssError as error:
         reason = str(error).partition(";")[0]
-        return f"{reason}; to get the data, {FETCH[data]}, then give --root DIR or set GFSS_{data.upper()}=DIR"
+        return f"{reason}; to get the data, {FETCH[data]}, then set GFSS_{data.upper()}=DIR"
     return ""
 
 
@@ -55,6 +56,6 @@ def missing_weights(encoder: str, given: Path | None = None) -> str:
     return ""
 
 
-def missing(data: str, encoder: str, root: Path | None = None, weights: Path | None = None) -> str:
-    """One sentence about the first thing that is not here; empty if nothing is missing."""
-    return missing_data(data, root) or missing_weights(encoder, weights)
+def missing(recipe: Recipe) -> str:
+    """One sentence about the first thing that a recipe needs and that is not here; empty if nothing is missing."""
+    return missing_data(recipe.data, recipe.root) or missing_weights(recipe.encoder, recipe.weights)

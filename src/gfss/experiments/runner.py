@@ -5,86 +5,294 @@ Processes started together by ``torchrun`` train as one and share the tasks of a
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any, cast
+
+import torch
 
 from gfss.common import devices
-from gfss.common.distributed import is_first
+from gfss.common.distributed import Workers, is_first, start_workers, started_processes
 from gfss.common.errors import GfssError
+from gfss.common.files import read_json
+from gfss.data.episodes import Task, task
+from gfss.evaluation.base_model import base_miou
 from gfss.evaluation.costs import TrainingCost, add_cost
-from gfss.evaluation.records import Record, peak_memory_mb, versions, write_record, write_records
-from gfss.experiments.evaluator import base_record, evaluate_stage
+from gfss.evaluation.partial_results import kept_results
+from gfss.evaluation.protocols import draw_tasks, examine
+from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, read_records, versions, write_records
+from gfss.evaluation.results import Result
+from gfss.evaluation.summary import summarise
+from gfss.experiments.artifacts import Artifact, plain
 from gfss.experiments.experiment import Experiment
-from gfss.experiments.plan import Plan, Step
+from gfss.experiments.recipes import read_recipe, recipe_names
 from gfss.experiments.requirements import missing
-from gfss.experiments.stages import measure_base, train_base_stage, train_method_stage
+from gfss.experiments.spec import Recipe
+from gfss.experiments.steps import Evaluation, Plan, Step, is_stored
+from gfss.features.bank import Bank, check_bank
+from gfss.features.sampler import EpisodeSampler
+from gfss.methods.pcn import Calibrated
+from gfss.training.base import train_base
 from gfss.training.checkpoints import has_checkpoint
+from gfss.training.episodic import train_calibrator, train_method
+from gfss.training.loop import remove_training_state
+from gfss.training.method_checkpoints import save_method
+
+IN_RECORDS_TWICE = ("data", "fold", "encoder")  # keys of a specification that a record has by themselves
 
 
-def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> int:
-    """Do every step that is left; returns how many there were.
+def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> list[Record]:
+    """Do every step that is left; returns the records that were written.
 
     Args:
         say: is told each step before it starts.
     """
-    steps = plan.todo
-    if steps and (sentence := missing(plan.recipe.data, plan.recipe.encoder, plan.root, plan.weights)):
+    steps, records = plan.todo, list[Record]()
+    if steps and (sentence := missing(plan.recipe)):
         raise GfssError(sentence)
-    fold, experiment = -1, None
+    if plan.tuning and started_processes() > 1:
+        raise GfssError("settings are compared by one process; start gfss tune without torchrun")
+    experiment = None
     for number, step in enumerate(steps, start=1):
         say(f"step {number} of {len(steps)}: {step.words}")
-        if experiment is None or step.fold != fold:  # the features of one fold are in memory at a time
-            fold, experiment = step.fold, plan.experiment(step.fold)
-        _do(plan, step, experiment)
-    return len(steps)
-
-
-def _do(plan: Plan, step: Step, experiment: Experiment) -> None:
-    if step.kind in ("base", "measure"):
+        if experiment is None or step.fold != experiment.fold:  # the features of one fold are in memory at a time
+            experiment = Experiment(plan.recipe, step.fold, plan.runs, plan.device)
         if step.kind == "base":
-            iou = train_base_stage(experiment, seed=step.seed, resume=True, options=plan.recipe.base)
+            train_base_step(experiment, step)
+        elif step.kind == "method":
+            train_method_step(experiment, step, None if plan.only else plan.out)
         else:
-            iou = measure_base(experiment)
-        if is_first():
-            write_record(plan.record_path(step.fold, "base", 0, "joint", step.seed), base_record(experiment, iou))
-        _wait_for_others()
-    elif step.kind == "train":
-        _train(plan, step, experiment)
-    else:
-
-        def write(records: Sequence[Record]) -> None:
-            where = (step.shots, step.protocol, step.seed)
-            # what another command has written meanwhile stays
-            new = [r for r in records if not plan.has_record(experiment, r.method, *where)]
-            write_records({plan.record_path(step.fold, r.method, *where): r for r in new})
-
-        what = (experiment, step.methods, step.shots, step.protocol, step.tasks, step.seed)
-        evaluate_stage(*what, write=write)
+            records += evaluate_step(experiment, step, plan.out)
+    return records
 
 
-def _train(plan: Plan, step: Step, experiment: Experiment) -> None:
-    """Train a method, and note what it cost beside the records."""
-    (name,) = step.methods
-    resumed = has_checkpoint(experiment.method_folder(name, step.shots), "train")
+def evaluate_recipe(recipe: Recipe, runs: Path, device: torch.device, out: Path | None) -> Iterator[Record]:
+    """Evaluate the methods of a recipe with what is trained already; nothing is trained.
+
+    Args:
+        out: folder of records, None to write nothing.
+    """
+    if sentence := missing(recipe):
+        raise GfssError(sentence)
+    plan = Plan(recipe, runs)
+    for fold in recipe.folds:
+        experiment = Experiment(recipe, fold, runs, device)
+        for evaluation in plan.evaluations(fold):
+            if evaluation.shots:
+                step = Step("evaluation", fold, "todo", 0, evaluation=evaluation, left=recipe.evaluated)
+                yield from evaluate_step(experiment, step, out)
+
+
+def build_banks(recipe: Recipe, runs: Path, device: torch.device) -> list[Bank]:
+    """The feature banks of a frozen encoder, checked against their checksums."""
+    if recipe.base.train_encoder:
+        raise GfssError("an encoder that is trained has a feature bank of every fold, which is made when it is needed")
+    experiment = Experiment(recipe, recipe.folds[0], runs, device)
+    banks = [experiment.bank(split, experiment.pretrained) for split in ("train", "val")]
+    for bank in banks:
+        check_bank(bank)
+    return banks
+
+
+def needed_artifacts(folders: Sequence[Path] = (Path("results"), Path("tuning"))) -> set[str]:
+    """Identities of all artefacts that the recipes at hand or the records in some folders name."""
+    needed: set[str] = set()
+    for name in recipe_names():
+        recipe = read_recipe(name)
+        for plan in (Plan(recipe), Plan(recipe, tuning=True)) if name.startswith("tuning/") else (Plan(recipe),):
+            needed.update(identity for fold in recipe.folds for identity in plan.artifacts(fold))
+    there = [folder for folder in folders if any(folder.rglob("*.json"))]
+    return needed.union(*(record.artifacts for record in (read_records(there) if there else ())))
+
+
+@contextmanager
+def making(experiment: Experiment, artifact: Artifact) -> Iterator[tuple[Path, Workers, dict[str, Any]]]:
+    """The folder of an artefact while it is made, and what it costs; complete afterwards."""
+    workers = start_workers(experiment.device)
+    folder = artifact.folder(experiment.runs)
+    cost: dict[str, Any] = {"resumed": has_checkpoint(folder, "train")}
+    workers.wait()
+    if workers.rank == 0:
+        artifact.begin(experiment.runs)
     start = time.perf_counter()
-    options = plan.recipe.training(name, step.shots)
-    train_method_stage(experiment, name, step.shots, seed=step.seed, resume=True, options=options)
-    cost = TrainingCost(
-        method=name,
-        shots=step.shots,
-        seconds=time.perf_counter() - start,
-        peak_memory_mb=devices.peak_memory_mb(experiment.device) or peak_memory_mb(),
-        resumed=resumed,
-        cpu=versions()["cpu"] if experiment.device.type == "cpu" else devices.device_name(experiment.device),
+    yield folder, workers, cost
+    cost["seconds"] = round(time.perf_counter() - start, 1)
+    cost["peak_memory_mb"] = devices.peak_memory_mb(experiment.device) or peak_memory_mb()
+    cost["versions"] = versions(devices.device_name(experiment.device))
+    if workers.rank == 0:
+        artifact.complete(experiment.runs, cost)
+    workers.wait()  # the first process writes what all read now
+
+
+def train_base_step(experiment: Experiment, step: Step) -> None:
+    """Stage 1: the base model of a fold, or one without a part."""
+    recipe, part = experiment.recipe, step.part
+    assert step.artifact is not None
+    options = step.artifact.own["base"]
+    encoder = experiment.fresh_encoder() if options.changes_encoder else experiment.pretrained
+    with making(experiment, step.artifact) as (folder, workers, _):
+        train_base(
+            experiment.train_set,
+            experiment.classes_without(part) if part else experiment.classes,
+            encoder,
+            getattr(encoder, "name", recipe.encoder),
+            options,
+            size=recipe.size,
+            fold_number=None if part or experiment.fold == "all" else experiment.fold,
+            bank=None if options.train_encoder else experiment.bank("train", encoder),
+            seed=recipe.seed,
+            folder=folder,
+            resume=True,
+            workers=workers,
+            avoid=experiment.images_of(part) if part else (),
+        )
+
+
+def train_method_step(experiment: Experiment, step: Step, out: Path | None) -> None:
+    """Stage 2 of one method, and where records are written a note of what it cost beside them."""
+    assert step.artifact is not None
+    own, shots, left_out = step.artifact.own, step.shots, step.part
+    options = own["training"]
+    method = experiment.method(step.method, shots, trained=False, left_out=left_out)
+    assert method.module is not None
+    with making(experiment, step.artifact) as (folder, workers, cost):
+        common = {"folder": folder, "resume": True, "workers": workers, "key": _key(experiment, step.artifact)}
+        if isinstance(method, Calibrated):
+            held_out = left_out.count if left_out else options.held_out
+            source = experiment.held_out_sources(held_out, left_out) if held_out else experiment.train_source
+            train_calibrator(method, source, options, **common)
+        else:
+            train_method(method, experiment.train_source, options, **common)
+        if workers.rank == 0:
+            training = {**plain(options), "calibrator": plain(own.get("calibrator")), "novel": plain(own.get("novel"))}
+            if on := own.get("on"):
+                training["novel"] = plain(on.get("novel"))
+            card = experiment.base_model(left_out).card
+            save_method(folder, method, card, {key: value for key, value in training.items() if value is not None})
+            remove_training_state(folder)
+    if out and is_first() and not left_out:
+        cpu = cost["versions"].get("device") or cost["versions"]["cpu"]
+        evaluation = Evaluation(experiment.recipe, experiment.fold, shots, "paired", 1, 0)
+        used = (cost["seconds"], cost["peak_memory_mb"], cost["resumed"], cpu)
+        note = TrainingCost(step.method, shots, *used, step.artifact.identity)
+        add_cost(evaluation.record_path(out, step.method).parent / "costs.csv", note)
+
+
+def _key(experiment: Experiment, artifact: Artifact) -> str:
+    """What the episodes of a method depend on besides its options of stage 2: trained parents and what it stands on."""
+    parents = [parent.folder(experiment.runs) for parent in artifact.parents if is_stored(parent)]
+    sums = [read_json(path)["sha256"] for folder in parents for path in folder.glob("[bm]*.json")]
+    content = [sums, plain(artifact.own.get("on", {})), experiment.device.type]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def evaluate_step(experiment: Experiment, step: Step, out: Path | None) -> list[Record]:
+    """Evaluate methods on the same tasks; one record each, the same whether one process works or several.
+
+    Args:
+        out: folder of records; if writing fails, the same call finds all results still there. None writes nothing.
+    """
+    evaluation = step.evaluation
+    assert evaluation is not None
+    if not evaluation.shots:
+        records = [_base_record(experiment, evaluation)]
+        _write(records, evaluation, out)
+        return records
+    start = time.perf_counter()
+    methods = [experiment.method(name, evaluation.shots, left_out=evaluation.part) for name in step.left]
+    source = experiment.source(evaluation.part) if evaluation.part else experiment.val_source
+    supports = experiment.train_source if experiment.recipe.supports == "train" else None
+    drawn = _tasks(evaluation, source, supports)
+    prepared = time.perf_counter() - start
+    workers = start_workers(experiment.device) if started_processes() > 1 else Workers()
+    artifacts = {name: evaluation.artifact(name) for name in step.left}
+    about = {"evaluations": {name: one.identity for name, one in artifacts.items()}, "device": experiment.device.type}
+    about |= {"trained": [_key(experiment, one) for one in artifacts.values()], "share": [workers.rank, workers.world]}
+    kept = kept_results(about)
+    shared = workers.gather(examine(methods, source, drawn[workers.rank :: workers.world], supports, kept))
+    results = {name: reduce(add, (part[name] for part in shared)) for name in shared[0]}
+    seconds = {"prepare": prepared, "all methods": time.perf_counter() - start}
+    records = [
+        _record(experiment, evaluation, name, results[name], drawn, supports or source, seconds) for name in step.left
+    ]
+    if workers.rank == 0:
+        _write(records, evaluation, out)
+    workers.wait()  # until the first process has written them
+    kept.remove()
+    return records
+
+
+def _tasks(evaluation: Evaluation, source: EpisodeSampler, supports: EpisodeSampler | None) -> list[Task]:
+    if evaluation.part:
+        numbers = range(evaluation.tasks)
+        return [task(source.dataset, source.fold, evaluation.seed, i, evaluation.shots, source.avoid) for i in numbers]
+    return draw_tasks(source, evaluation.protocol, evaluation.shots, evaluation.tasks, evaluation.seed, supports)
+
+
+def _write(records: list[Record], evaluation: Evaluation, out: Path | None) -> None:
+    if out is not None:
+        write_records({evaluation.record_path(out, record.method): record for record in records})
+
+
+def _record(
+    experiment: Experiment,
+    evaluation: Evaluation,
+    name: str,
+    result: Result,
+    drawn: list[Task],
+    source: EpisodeSampler,
+    seconds: Mapping[str, float],
+) -> Record:
+    """The record of one method; ``source`` is that of the supports."""
+    ids, names = source.dataset.ids, source.dataset.classes
+    return Record(
+        **_place(experiment, evaluation, name),
+        base_classes=[names[c - 1] for c in source.fold.base],
+        novel_classes=[names[c - 1] for c in source.fold.novel],
+        supports=[[ids[i] for group in task.supports for i in group] for task in drawn],
+        figures={cast(MetricName, key): metric.summary() for key, metric in result.metrics.items()},
+        run=_run(experiment, {**result.seconds, **seconds}),
     )
-    if is_first():
-        add_cost(plan.record_path(step.fold, name, step.shots, "paired", 0).parent / "costs.csv", cost)
-    _wait_for_others()
 
 
-def _wait_for_others() -> None:
-    """Until the first process has written what the others will read."""
-    from torch import distributed
+def _base_record(experiment: Experiment, evaluation: Evaluation) -> Record:
+    """The base classifier alone on every val image, as a record with 0 shots (accumulated IoU, novel pixels void)."""
+    iou = base_miou(experiment.model, experiment.bank("val"), experiment.val_set, experiment.classes)
+    card = experiment.model.card
+    figures = summarise({name: iou[name] for name in card.classes}, dict.fromkeys(card.novel), iou["background"])
+    return Record(
+        **_place(experiment, evaluation, "base"),
+        base_classes=list(card.classes),
+        novel_classes=list(card.novel),
+        supports=[[]],
+        figures={"accumulated": figures},
+        run=_run(experiment, {}),
+    )
 
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.barrier()
+
+def _place(experiment: Experiment, evaluation: Evaluation, name: str) -> dict[str, Any]:
+    """What a record is about."""
+    recipe, part, artifact = experiment.recipe, evaluation.part, evaluation.artifact(name)
+    return {
+        "data": f"{recipe.data_name}, base classes held out" if part else recipe.data_name,  # not mixed in tables
+        "fold": f"{experiment.fold_name}, part {part.number} of {part.count}" if part else experiment.fold_name,
+        "shots": evaluation.shots,
+        "encoder": recipe.encoder,
+        "method": name,
+        "protocol": evaluation.protocol,
+        "tasks": evaluation.tasks,
+        "seed": evaluation.seed,
+        "spec": {key: value for key, value in artifact.spec.items() if key not in IN_RECORDS_TWICE},
+        "artifacts": [one.identity for one in (artifact, *artifact.parents) if one is artifact or is_stored(one)],
+    }
+
+
+def _run(experiment: Experiment, seconds: Mapping[str, float]) -> Run:
+    used = versions(devices.device_name(experiment.device))
+    return Run(seconds=dict(seconds), peak_memory_mb=peak_memory_mb(), versions=used)

@@ -15,7 +15,6 @@ from gfss.data.datasets.base import Dataset
 from gfss.data.episodes import Task, episode, joint_episode
 from gfss.features.bank import Bank
 from gfss.features.cache import CACHE_SHARE, CachedFeatures, CachedImage, cached_images, free_memory
-from gfss.features.label_only import LabelOnlyStore
 from gfss.features.support import Episode, Query, Support
 from gfss.models.base_model import BaseModel
 from gfss.models.pspnet import Features, concatenate
@@ -87,7 +86,7 @@ class EpisodeSampler:
         avoid: images that training episodes do not use.
     """
 
-    store: FeatureStore | LabelOnlyStore
+    store: FeatureStore
     dataset: Dataset
     fold: Fold
     fakes: tuple[int, ...] | None = None

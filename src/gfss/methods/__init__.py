@@ -16,11 +16,10 @@ from gfss.methods.diam import Diam
 from gfss.methods.diam_options import DiamOptions
 from gfss.methods.pcn import Calibrated
 from gfss.methods.pfenet import Pfenet, PfenetOptions
-from gfss.methods.pfenet_per_class import PfenetPerClass
 from gfss.methods.probe import LinearProbe
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
-from gfss.methods.trivial import Background, BaseOnly, Oracle
+from gfss.methods.trivial import BaseOnly
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.calibrators.options import PRESETS
@@ -70,11 +69,7 @@ class Context:
 
 Builder = Callable[[Context], Method]
 
-# methods that read labels only and need no base model
-LABEL_ONLY: dict[str, Callable[[], Method]] = {"oracle": Oracle, "background": Background}
-
 UNTRAINED: dict[str, Builder] = {
-    **{name: (lambda context, make=make: make()) for name, make in LABEL_ONLY.items()},
     "base": lambda context: BaseOnly(),
     "score": lambda context: ScoreFusion(context.fitter),
     "npf": lambda context: NormalisedParameterFusion(),
@@ -98,7 +93,6 @@ LEARNED: dict[str, Builder] = {
     "capl": lambda context: Capl(context.model.head),
     "denet": lambda context: Denet(context.model.head, context.denet, context.channels),
     "pfenet": lambda context: Pfenet(context.model.head, context.pfenet, context.channels),
-    "pfenet-per-class": lambda context: PfenetPerClass(context.model.head, context.pfenet, context.channels),
 }
 
 TRAINED: dict[str, Builder] = {
@@ -149,7 +143,7 @@ def needed_levels(method: str, published: bool = False) -> list[tuple[str, ...]]
     name = inner_method(method)
     if name == "denet":
         return [(level,) for level in (denet.PUBLISHED if published else DenetOptions()).levels]
-    if name in ("pfenet", "pfenet-per-class"):
+    if name == "pfenet":
         return [PfenetOptions().middle, (PfenetOptions().high,)]
     return []
 

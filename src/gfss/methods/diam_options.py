@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from gfss.common.options import options
 
-@dataclass(frozen=True)
+
+@options
 class DiamOptions:
     """Parameters of DIaM; the defaults are the published ones but for the weights of distillation.
 

@@ -114,7 +114,7 @@ def make_figure(
         chosen = _failures(source, shown[-1], tasks, rows)
     else:
         chosen = choose(source, shown[0], shown[-1], tasks, rows)
-    heat = NormalisedScoreFusion(experiment.context.fitter)
+    heat = NormalisedScoreFusion(experiment.fitter)
     images = [_row(name, source, one, shown, heat) for one in chosen]
     return Grid(tuple(images[0]), [list(row.values()) for row in images], [one.note for one in chosen])
 

@@ -2,64 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from gfss.common.progress import console
 from gfss.data.episodes import shots_in_words, task
-from gfss.evaluation.records import Record, read_records, write_records
-from gfss.experiments.evaluator import evaluate_stage, record_path
+from gfss.evaluation.records import Record, read_record
 from gfss.experiments.experiment import Experiment
-from gfss.experiments.stages import train_base_stage, train_method_stage
+from gfss.experiments.recipes import read_recipe
+from gfss.experiments.runner import run_plan
+from gfss.experiments.steps import Plan
 from gfss.methods.score_fusion import NormalisedScoreFusion
-from gfss.models.calibrators.options import PRESETS
 from gfss.reporting.page import Page
 from gfss.reporting.task_images import view_task
-from gfss.training.checkpoints import has_checkpoint
-from gfss.training.episodic_options import EpisodicOptions
 
-# less than the usual training, on the paper's episodes (no held-out base models), and one calibrator for both shots
-QUICK = EpisodicOptions(iterations=800, episodes=400, several=0, held_out=0)
-METHODS = ("score", "npf", "nsf", "pcn-support")
-SHOTS = (1, 5)
-TASKS = 20
+RECIPE = "quickstart"
 EXAMPLES = 6
 
 
-def quickstart(folder: Path, fold: int = 0, tasks: int = TASKS) -> Path:
+def quickstart(folder: Path, tasks: int | None = None) -> tuple[Path, list[Record]]:
     """Train on scenes, teach novel classes, compare the fusions and ``pcn-support``; what is there already is reused.
 
     Returns:
-        The HTML report.
+        The HTML report, and the records of all methods.
     """
-    calibrators = {"pcn-support": PRESETS["pcn-support-same-model"]}
-    experiment = Experiment(data="scenes", fold=fold, trained_shots=1, calibrators=calibrators, runs=folder)
-    if not has_checkpoint(experiment.base_folder, "base"):
-        console.print("stage 1: base model on the base classes", highlight=False)
-        train_base_stage(experiment, resume=True)
-    if not has_checkpoint(experiment.method_folder("pcn-support", 1), "method"):
-        console.print("stage 2: calibrator on fake novel classes, taught from one image each", highlight=False)
-        train_method_stage(experiment, "pcn-support", 1, options=QUICK, resume=True)
-    records: list[Record] = []
-    for shots in SHOTS:
-        records += _evaluated(experiment, folder / "records", shots, tasks)
+    recipe = read_recipe(RECIPE)
+    recipe = recipe.only(protocols={"paired": tasks}) if tasks else recipe
+    plan = Plan(recipe, folder / "runs", folder / "records")
+    run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
+    evaluations = [one for one in plan.evaluations(recipe.folds[0]) if one.shots]
+    records = [read_record(one.record_path(plan.out, name)) for one in evaluations for name in recipe.evaluated]
     path = folder / "report.html"
-    _report(experiment, records).write(path)
-    return path
-
-
-def _evaluated(experiment: Experiment, folder: Path, shots: int, tasks: int) -> list[Record]:
-    """Records of all methods for a number of shots, from disk where they are complete."""
-    done = read_records([folder]) if any(folder.rglob("*.json")) else []
-    done = [r for r in done if r.shots == shots and r.tasks == tasks and r.fold == experiment.fold]
-    if {r.method for r in done} >= set(METHODS):
-        return [next(r for r in done if r.method == name) for name in METHODS]
-    console.print(f"evaluation: {tasks} tasks at {shots_in_words(shots)}", highlight=False)
-
-    def write(made: Sequence[Record]) -> None:
-        write_records({record_path(folder, experiment, r.method, shots, "paired", r.seed): r for r in made})
-
-    return evaluate_stage(experiment, METHODS, shots, "paired", tasks, write=write)
+    _report(Experiment(recipe, recipe.folds[0], plan.runs), records).write(path)
+    return path, records
 
 
 def _report(experiment: Experiment, records: list[Record]) -> Page:
@@ -76,7 +50,7 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
         "that is good at both gets a high H. The best H of each table is bold.",
     )
     for metric in ("per-image", "accumulated"):
-        for shots in SHOTS:
+        for shots in experiment.recipe.shots:
             rows = [
                 [r.method, *(f"{value or 0:.1f}" for value in (f.base, f.novel, f.miou, f.harmonic))]
                 for r in records
@@ -84,7 +58,7 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
             ]
             page.text(f"{shots_in_words(shots)}, {metric} IoU")
             page.table(["method", "base", "novel", "mIoU", "H"], rows, best=(4,))
-    by_name = {r.method: r.figures["accumulated"] for r in records if r.shots == SHOTS[0]}
+    by_name = {r.method: r.figures["accumulated"] for r in records if r.shots == experiment.recipe.shots[0]}
     before, after = by_name["nsf"].classes, by_name["pcn-support"].classes
     page.section(
         "Class by class, 1 shot",
@@ -99,7 +73,7 @@ def _report(experiment: Experiment, records: list[Record]) -> Page:
 
 def _examples(experiment: Experiment) -> tuple[list[str], list[list]]:
     source = experiment.val_source
-    heat = NormalisedScoreFusion(experiment.context.fitter)
+    heat = NormalisedScoreFusion(experiment.fitter)
     methods = [experiment.method(name, 1) for name in ("nsf", "pcn-support")]
     rows = []
     for i in range(EXAMPLES):

@@ -10,7 +10,7 @@ from gfss.data.episodes import shots_in_words
 from gfss.evaluation.confusion import GROUPS, group_confusion
 from gfss.evaluation.costs import cost_words, read_costs
 from gfss.evaluation.protocols import draw_tasks
-from gfss.evaluation.record_settings import by_settings
+from gfss.evaluation.record_groups import by_settings
 from gfss.evaluation.records import MetricName, Record, is_record, read_records
 from gfss.experiments.experiment import Experiment
 from gfss.reporting.charts import balance_chart
@@ -19,7 +19,6 @@ from gfss.reporting.page import Page
 from gfss.reporting.paper import comparable_figure
 from gfss.reporting.report_means import Mean, System, by_folds, class_means, means_of, systems_of
 from gfss.reporting.tables import NOTHING, grouped_tables
-from gfss.training.checkpoints import has_checkpoint
 
 METRICS: tuple[MetricName, ...] = ("per-image", "accumulated")
 BEFORE, AFTER = "nsf", "pcn-support"
@@ -118,7 +117,7 @@ def _mean_row(system: System, metric: MetricName, name: str, mean: Mean) -> list
         encoder=system.encoder,
         shots=system.shots,
         fold=None if folds == [0, 1, 2, 3] else folds[0] if len(folds) == 1 else "several",
-        contiguous=own[0].recipe.get("contiguous", False),
+        contiguous=own[0].spec.get("contiguous", False),
     )
     paper = f"{found[0].harmonic:.1f}" if found and found[0].harmonic is not None else NOTHING
     numbers = (_number(value) for value in (figures.base, figures.novel, figures.miou, figures.harmonic))
@@ -147,7 +146,7 @@ def _class_by_class(page: Page, system: System, records: Sequence[Record]) -> No
 
 def _images(page: Page, experiment: Experiment, shots: int, names: set[str]) -> None:
     """Confusion matrices and images, where the base model and the trained methods are available."""
-    if not has_checkpoint(experiment.base_folder, "base"):
+    if not experiment.base_artifact().is_complete(experiment.runs):
         return
     usable = [n for n in (BEFORE, AFTER) if n in names and _ready(experiment, n, shots)]
     if not usable:
@@ -174,7 +173,7 @@ def _grid(page: Page, grid: Grid) -> None:
 
 
 def _ready(experiment: Experiment, name: str, shots: int) -> bool:
-    return name == BEFORE or has_checkpoint(experiment.method_folder(name, shots), "method")
+    return name == BEFORE or experiment.method_artifact(name, shots).is_complete(experiment.runs)
 
 
 def _times(page: Page, records: Sequence[Record], files: Sequence[Path]) -> None:

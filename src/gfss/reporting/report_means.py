@@ -9,8 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
-from gfss.evaluation.record_groups import families
-from gfss.evaluation.record_settings import by_settings, differences
+from gfss.evaluation.record_groups import by_base_models, by_settings, differences
 from gfss.evaluation.records import MetricName, Record
 from gfss.evaluation.summary import Figures, average
 
@@ -60,7 +59,7 @@ def systems_of(records: Sequence[Record]) -> dict[System, list[Record]]:
     return {
         system._replace(base=words): family
         for system, own in groupby(ordered, key=key)
-        for words, family in families(list(own)).items()
+        for words, family in by_base_models(list(own)).items()
     }
 
 
@@ -108,7 +107,7 @@ def class_means(
     known: tuple[dict[str, Record], dict[str, Record]] = ({}, {})
     for record in sorted(records, key=lambda record: record.tasks):  # of several the one with most tasks stays
         if record.method in (before, after) and metric in record.figures:
-            run = json.dumps([record.fold, record.seed, record.recipe.get("base")], sort_keys=True)
+            run = json.dumps([record.fold, record.seed, record.spec.get("base")], sort_keys=True)
             known[record.method == after][run] = record
     values: dict[str, tuple[list[float], list[float]]] = {}
     for run, first in known[0].items():

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
 from gfss.evaluation.costs import TrainingCost, cost_words, read_costs
-from gfss.evaluation.record_groups import families
-from gfss.evaluation.record_settings import by_settings, split_settings
+from gfss.evaluation.record_groups import by_base_models, by_settings, split_settings
 from gfss.evaluation.records import MetricName, Record
 from gfss.evaluation.summary import Figures, average, spread
 from gfss.reporting.paper import PaperFigure, paper_figure
@@ -48,12 +47,12 @@ def make_tables(
         kind = (wanted.data, encoder, protocol, shots)
         chosen = [r for r in records if (r.data, r.encoder, r.protocol, r.shots) == kind and metric in r.figures]
         chosen = [r for r in chosen if r.fold in wanted.folds and r.method in wanted.methods]
-        for words, own in (families(chosen) or {"": chosen}).items():
+        for words, own in (by_base_models(chosen) or {"": chosen}).items():
             title = (
                 f"{name}: {wanted.title} ({wanted.data}, {shots_in_words(shots)}, encoder {encoder}, "
                 f"{f'{words}, ' if words else ''}{protocol} protocol, {metric} IoU in percent)"
             )
-            contiguous = any(record.recipe.get("contiguous") for record in own)  # other folds than the paper's
+            contiguous = any(record.spec.get("contiguous") for record in own)  # other folds than the paper's
             rows: list[tuple[str, ...]] = []
             for row in wanted.rows:
                 rows.append(_our_row(wanted, row, _cell([r for r in own if r.method == row.method], metric)))
@@ -72,9 +71,8 @@ def cost_tables(records: Sequence[Record], results: Sequence[Path], encoder: str
     wanted = target("table8")
     chosen = [record for record in records if _is_table8(record, encoder) and record.method in wanted.methods]
     tables: list[Table] = []
-    for words, own in (families(chosen) or {"": chosen}).items():
-        frozen = not any(record.recipe.get("base", {}).get("train_encoder") for record in own)
-        costs = find_costs(results, wanted.data, encoder, tagged=not frozen)
+    for words, own in (by_base_models(chosen) or {"": chosen}).items():
+        costs = find_costs(results, own)
         rows = [line for row in wanted.rows for line in _cost_rows(row, own, costs)]
         title = (
             f"table8: {wanted.title} (pascal fold 0, 1 shot, encoder {encoder}, {f'{words}, ' if words else ''}paired "
@@ -89,7 +87,7 @@ def cost_tables(records: Sequence[Record], results: Sequence[Path], encoder: str
 def _cost_rows(row: Row, records: Sequence[Record], costs: Sequence[TrainingCost]) -> list[tuple[str, ...]]:
     cell = _cell([record for record in records if record.method == row.method], "per-image")
     name, *_, harmonic, folds, tasks, seeds = _our_row(target("table8"), row, cell)
-    cost = next((cost for cost in costs if (cost.method, cost.shots) == (row.method, 1)), None)
+    cost = next((cost for cost in costs if cost.method == row.method), None)
     ours = (cost.cpu, *cost_words(cost)) if cost else (NOTHING, NOT_RUN, NOT_RUN)
     paper = paper_figure("cost", row.paper) or PaperFigure()
     printed = tuple(_number(value) for value in (paper.hours, paper.gigabytes, paper.harmonic))
@@ -99,20 +97,11 @@ def _cost_rows(row: Row, records: Sequence[Record], costs: Sequence[TrainingCost
     ]
 
 
-def find_costs(
-    results: Iterable[Path], data: str, encoder: str, fold: int = 0, tagged: bool = False
-) -> list[TrainingCost]:
-    """Training costs beside the records of a data set and encoder.
-
-    Args:
-        tagged: prefer folders with a tag, as recipes with trained encoders have; otherwise those without.
-    """
-    every = [path for place in results for path in sorted(place.resolve().rglob("costs.csv"))]
-    there = [path for path in every if path.parent.name == f"fold{fold}"]
-    plain = [path for path in there if path.parents[1].name == f"{data}-{encoder}"]
-    others = [path for path in there if path.parents[1].name.startswith(f"{data}-{encoder}-")]
-    chosen = (others or plain) if tagged else (plain or others)
-    return [cost for path in chosen for cost in read_costs(path)]
+def find_costs(results: Iterable[Path], records: Iterable[Record]) -> list[TrainingCost]:
+    """What the training of some records' methods cost, from the tables beside records."""
+    used = {identity for record in records for identity in record.artifacts}
+    tables = sorted({path for place in results for path in place.resolve().rglob("costs.csv")})
+    return [cost for path in tables for cost in read_costs(path) if cost.artifact in used]
 
 
 def encoders_of(records: Iterable[Record], data: str) -> list[str]:

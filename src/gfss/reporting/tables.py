@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
-from gfss.evaluation.record_settings import differences, split_settings
+from gfss.evaluation.record_groups import differences, split_settings
 from gfss.evaluation.records import MetricName, Record
 from gfss.evaluation.summary import Figures, average, spread, summarise
 from gfss.reporting.paper import CALIBRATOR, comparable_figure

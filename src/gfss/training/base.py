@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from gfss.common.distributed import Workers
 from gfss.common.distributed_layers import distribute_dropout
 from gfss.common.errors import GfssError
+from gfss.common.options import options
 from gfss.data.catalog import VOID, Fold
 from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
@@ -31,7 +32,7 @@ from gfss.training.loop import Iteration, Schedule, remove_training_state, train
 STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features
 
 
-@dataclass(frozen=True)
+@options
 class BaseOptions:
     """Options of stage 1; the defaults are the frozen recipe, :data:`PAPER` is the paper's.
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from gfss.common.options import options
 from gfss.training.loop import Schedule
 
 # what only calibrators read, and only with cached episodes
 CALIBRATOR_ONLY = ("episodes", "pairs", "novel_weight", "overlap", "mixed", "ways", "several", "held_out")
 
 
-@dataclass(frozen=True)
+@options
 class EpisodicOptions:
     """How to train on episodes; :data:`PAPER` is the paper's way.
 

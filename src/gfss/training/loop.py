@@ -1,8 +1,7 @@
 """The one training loop: stage 1, the calibrator and the trained methods all run through it.
 
 Everything an iteration does is a function of its number: which samples, which random numbers. So a
-resumed run equals an uninterrupted one, and several processes equal one (but for the exemplars of ``pfenet-per-class``,
-of which the first process keeps its own).
+resumed run equals an uninterrupted one, and several processes equal one.
 """
 
 from __future__ import annotations

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
+
+from gfss.common.options import options
 
 Kind = Literal["cross-covariance", "self-attention", "linear", "linear-no-residual", "pixel", "class-interaction"]
 
 
-@dataclass(frozen=True)
+@options
 class CalibratorOptions:
     """What a calibrator is made of; the defaults are those of our ``pcn-support``, :data:`PAPER` is the paper's form.
 

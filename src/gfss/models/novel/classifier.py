@@ -15,6 +15,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from gfss.common.errors import GfssError
+from gfss.common.options import options
 from gfss.data.catalog import VOID
 from gfss.models.novel.fitting import GradientDescent, fit_plain
 from gfss.models.ops.convolve import convolve
@@ -25,7 +26,7 @@ Form = Literal["plain", "dual", "fast"]
 HALVINGS = 6  # a fit that diverges is repeated with half the step, at most so often
 
 
-@dataclass(frozen=True)
+@options
 class NovelOptions:
     """How the novel classifier is fitted; :data:`PAPER` is the paper's way, :data:`FROZEN` that of the frozen recipes.
 

@@ -1,0 +1,52 @@
+"""`gfss runs`: what was trained, how it differs, and what can be removed."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Annotated
+
+import typer
+
+from gfss.cli import options as o
+
+app = typer.Typer(help="List what was trained with what tells it apart; remove what nothing needs.")
+MEGABYTE = 1e6
+
+
+@app.callback(invoke_without_command=True)
+def runs(context: typer.Context) -> None:
+    """List the artefacts in the folder of runs, with the settings that tell them apart."""
+    from gfss.experiments.artifacts import distinguishing, stored_artifacts
+
+    if context.invoked_subcommand:
+        return
+    found = stored_artifacts(o.common.runs)
+    for kind, own in ((kind, list(group)) for kind, group in groupby(found, key=lambda one: one.kind)):
+        typer.echo(f"{kind}: {len(own)}, {sum(one.bytes for one in own) / MEGABYTE:.1f} MB")
+        for one, words in zip(own, distinguishing(own), strict=True):
+            state = "" if one.is_complete else "  (not complete)"
+            typer.echo(f"  {one.folder.name}{state}{f'  {words}' if words else ''}")
+    if not found:
+        typer.echo(f"nothing was trained in {o.common.runs} yet; gfss run does")
+
+
+@app.command("prune")
+def prune(
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
+) -> None:
+    """Remove what neither a recipe nor a record (in results or tuning) nor anything trained on it needs."""
+    from gfss.experiments.artifacts import remove, stored_artifacts, unneeded
+    from gfss.experiments.runner import needed_artifacts
+
+    found = unneeded(stored_artifacts(o.common.runs), needed_artifacts())
+    if not found:
+        typer.echo("everything is needed")
+        return
+    for one in found:
+        typer.echo(f"  {one.folder}  {one.bytes / MEGABYTE:.1f} MB")
+    words = f"{len(found)} artefact(s), {sum(one.bytes for one in found) / MEGABYTE:.1f} MB"
+    if not yes and not typer.confirm(f"remove {words}?"):
+        return
+    for one in found:
+        remove(one)
+    typer.echo(f"removed {words}")
