@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 import shutil
@@ -114,3 +115,34 @@ def test_no_file_names_a_place_on_one_machine() -> None:
     place = re.compile(rb"(?<![\w.~-])/(?:work|opt|root|home)/\w")
     paths = [ROOT / name for name in names if name and (ROOT / name).is_file()]
     assert [str(path) for path in paths if place.search(path.read_bytes())] == []
+
+
+LONGEST, MOST_ARGUMENTS = 60, 8
+# a command has an argument for every option; the others draw from or look up what has as many coordinates
+MANY_ARGUMENTS = {
+    "cli/model.py:teach",
+    "data/episodes.py:episode",
+    "data/episodes.py:joint_episode",
+    "reporting/paper.py:comparable_figure",
+    "server/serve.py:run",
+}
+
+
+def functions() -> dict[str, tuple[int, int]]:
+    """Every function of the package: its lines and the number of its arguments."""
+    found: dict[str, tuple[int, int]] = {}
+    for path in sorted((ROOT / "src" / "gfss").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                names = [one.arg for one in given if one.arg not in ("self", "cls")]
+                place = f"{path.relative_to(ROOT / 'src' / 'gfss').as_posix()}:{node.name}"
+                found[place] = (node.end_lineno or 0) - node.lineno + 1, len(names)
+    return found
+
+
+def test_functions_are_short_and_have_few_arguments() -> None:
+    found = functions()
+    assert len(found) > 500
+    assert not {place for place, (lines, _) in found.items() if lines > LONGEST}
+    assert {place for place, (_, arguments) in found.items() if arguments > MOST_ARGUMENTS} <= MANY_ARGUMENTS

@@ -10,7 +10,7 @@ from tests.training.tiny import make_context, make_source
 from gfss.evaluation import partial_results as module
 from gfss.evaluation.partial_results import Kept, kept_results
 from gfss.evaluation.protocols import draw_tasks, examine
-from gfss.evaluation.results import Result
+from gfss.evaluation.results import MethodResult
 from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
 from gfss.methods import build_method
@@ -61,11 +61,11 @@ def fusion(source: EpisodeSampler) -> NormalisedScoreFusion:
     return method
 
 
-def figures(result: Result) -> list[object]:
+def figures(result: MethodResult) -> list[object]:
     return [metric.summary().model_dump() for metric in result.metrics.values()]
 
 
-def run(method: Method, source: EpisodeSampler, kept: Kept | None, tasks: int = TASKS) -> Result:
+def run(method: Method, source: EpisodeSampler, kept: Kept | None, tasks: int = TASKS) -> MethodResult:
     return examine([method], source, draw_tasks(source, "paired", 1, tasks, seed=0), kept=kept)["nsf"]
 
 

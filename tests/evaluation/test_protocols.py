@@ -14,7 +14,7 @@ from gfss.common.errors import GfssError
 from gfss.data.episodes import Task
 from gfss.evaluation import protocols
 from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
-from gfss.evaluation.results import Result
+from gfss.evaluation.results import MethodResult
 from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
 from gfss.methods import build_method
@@ -30,11 +30,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> EpisodeSampler:
     return make_source(tmp_path_factory.mktemp("source"), keep=True)
 
 
-def figures(result: Result) -> dict[str, dict[str, object]]:
+def figures(result: MethodResult) -> dict[str, dict[str, object]]:
     return {name: metric.summary().model_dump() for name, metric in result.metrics.items()}
 
 
-def run(source: EpisodeSampler, names: list[str], tasks: list[Task]) -> dict[str, Result]:
+def run(source: EpisodeSampler, names: list[str], tasks: list[Task]) -> dict[str, MethodResult]:
     context = make_context(source)
     seen, oracle = with_oracle(source)
     own: dict[str, Method] = {"oracle": oracle, "background": Background()}

@@ -15,7 +15,7 @@ from gfss.features.support import Episode, Query
 from gfss.methods import build_method
 from gfss.methods.denet import Denet
 from gfss.methods.learned import Learned
-from gfss.training.loop import Schedule, train
+from gfss.training.loop import Schedule, TrainingRun, train
 
 NAMES = ["acastle", "capl", "denet", "pfenet"]
 
@@ -73,7 +73,7 @@ def test_training_lowers_the_loss_and_repeats(name: str) -> None:
         method = build(name)
         assert method.module is not None
         before, pixels = method.loss(episode)
-        train(method.module, lambda step: method.loss(episode), Schedule(15, 5e-3, "adamw"), seed=1)
+        train(method.module, lambda step: method.loss(episode), Schedule(15, 5e-3, "adamw"), run=TrainingRun(seed=1))
         after, _ = method.loss(episode)
         return (before / pixels).item(), (after / pixels).item(), method.module.state_dict()
 

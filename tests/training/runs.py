@@ -18,7 +18,7 @@ from gfss.common.distributed import Workers, start_workers
 from gfss.common.distributed_layers import DistributedBatchNorm
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop
-from gfss.training.base import BaseOptions, train_base
+from gfss.training.base import BaseData, BaseOptions, train_base
 from gfss.training.episodic import train_calibrator
 from gfss.training.episodic_options import EpisodicOptions
 
@@ -44,7 +44,9 @@ def train_small(network: nn.Module, folder: Path | None, pause: float = 0.0, res
         outputs = network(images)
         return (outputs - images.flatten(1)[:, :18]).square().sum(), torch.tensor(outputs.numel())
 
-    loop.train(network, loss, loop.Schedule(ITERATIONS, 1e-2, "adamw"), folder=folder, resume=resume)
+    loop.train(
+        network, loss, loop.Schedule(ITERATIONS, 1e-2, "adamw"), run=loop.TrainingRun(folder=folder, resume=resume)
+    )
 
 
 def to_be_killed(folder: Path) -> None:
@@ -77,12 +79,24 @@ def train_all(folder: Path, workers: Workers) -> dict[str, Tensor]:
         optimiser="sgd", weight_decay=1e-4, label_stride=2, train_encoder=True,
     )  # fmt: skip
     with double_precision():
-        model = train_base(source.dataset, FOLD, build_encoder("tiny"), "tiny", options, size=SIZE, workers=workers)
+        model = train_base(
+            BaseData(source.dataset, FOLD),
+            build_encoder("tiny"),
+            "tiny",
+            options,
+            size=SIZE,
+            run=loop.TrainingRun(workers=workers),
+        )
     weights = {f"base.{name}": value for name, value in model.state_dict().items()}
     options = replace(options, separable=True, train_encoder=False)
     store = source.store
     model = train_base(
-        source.dataset, FOLD, store.model.encoder, "tiny", options, size=SIZE, bank=store.bank, workers=workers
+        BaseData(source.dataset, FOLD, bank=store.bank),
+        store.model.encoder,
+        "tiny",
+        options,
+        size=SIZE,
+        run=loop.TrainingRun(workers=workers),
     )
     # in float32, as in earnest: a head has few layers, so rounding hardly grows
     weights |= {f"head.{name}": value for name, value in model.head.state_dict().items()}

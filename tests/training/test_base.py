@@ -23,10 +23,10 @@ from gfss.features.bank import Bank, build_bank
 from gfss.models.base_model import BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.training import base as base_module
-from gfss.training.base import BaseOptions, pixel_loss, train_base
+from gfss.training.base import BaseData, BaseOptions, pixel_loss, train_base
 from gfss.training.base_checkpoints import load_base, save_base
 from gfss.training.batches import augmentations, batch_images, training_images
-from gfss.training.loop import Schedule
+from gfss.training.loop import Schedule, TrainingRun
 
 FROZEN = BaseOptions(levels=LEVELS, pyramid=4, width=12, epochs=3, batch=8, rate=1e-2)
 SCRATCH = replace(FROZEN, levels=("layer4",), separable=False, epochs=1, train_encoder=True)
@@ -45,7 +45,14 @@ def bank(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Bank:
 def trained(
     dataset: Dataset, bank: Bank | None, options: BaseOptions = FROZEN, folder: Path | None = None
 ) -> BaseModel:
-    return train_base(dataset, FOLD, build_encoder("tiny"), "tiny", options, size=SIZE, bank=bank, folder=folder)
+    return train_base(
+        BaseData(dataset, FOLD, bank=bank),
+        build_encoder("tiny"),
+        "tiny",
+        options,
+        size=SIZE,
+        run=TrainingRun(folder=folder),
+    )
 
 
 def same_weights(first: BaseModel, second: BaseModel) -> bool:
@@ -55,7 +62,7 @@ def same_weights(first: BaseModel, second: BaseModel) -> bool:
 
 def test_warm_up_is_part_of_the_schedule(dataset: Dataset, bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     schedules: list[Schedule] = []
-    monkeypatch.setattr(base_module, "train", lambda module, loss, schedule, **_: schedules.append(schedule))
+    monkeypatch.setattr(base_module, "train", lambda module, loss, schedule, *_, **__: schedules.append(schedule))
     for epochs in (10, 2):
         trained(dataset, bank, replace(FROZEN, epochs=epochs, rate=0.3, warmup=3))
     long, short = schedules
@@ -222,7 +229,14 @@ def test_a_resumed_run_ends_as_the_whole_one(
         with pytest.raises(KeyboardInterrupt):
             trained(dataset, bank, folder=tmp_path)
     encoder = build_encoder("tiny")
-    resumed = train_base(dataset, FOLD, encoder, "tiny", FROZEN, size=SIZE, bank=bank, folder=tmp_path, resume=True)
+    resumed = train_base(
+        BaseData(dataset, FOLD, bank=bank),
+        encoder,
+        "tiny",
+        FROZEN,
+        size=SIZE,
+        run=TrainingRun(folder=tmp_path, resume=True),
+    )
     assert same_weights(whole, resumed)
 
 

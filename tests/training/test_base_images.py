@@ -15,7 +15,7 @@ from gfss.data.catalog import Fold
 from gfss.data.datasets.base import Dataset
 from gfss.features.bank import Bank, build_bank
 from gfss.models.encoders import build_encoder
-from gfss.training.base import BaseOptions, train_base
+from gfss.training.base import BaseData, BaseOptions, train_base
 from gfss.training.batches import training_images
 
 FROZEN = BaseOptions(levels=LEVELS, pyramid=4, width=12, epochs=1, batch=8, rate=1e-2)
@@ -65,7 +65,7 @@ def test_training_never_looks_at_avoided_images(
             monkeypatch.setattr(kind, name, spy)
     own = None if options.train_encoder else bank
     avoid = range(0, len(dataset), 2)
-    train_base(dataset, FOLD, build_encoder("tiny"), "tiny", options, size=SIZE, bank=own, avoid=avoid)
+    train_base(BaseData(dataset, FOLD, bank=own, avoid=avoid), build_encoder("tiny"), "tiny", options, size=SIZE)
     assert len(looked) >= options.batch
     assert looked <= {int(i) for i in training_images(dataset, FOLD) if i % 2}
 

@@ -11,8 +11,9 @@ from tests.training.tiny import FOLD, make_dataset
 from gfss.common.errors import GfssError
 from gfss.features.bank import build_bank
 from gfss.models.encoders import build_encoder
-from gfss.training.base import BaseOptions, train_base
+from gfss.training.base import BaseData, BaseOptions, train_base
 from gfss.training.base_checkpoints import load_base
+from gfss.training.loop import TrainingRun
 
 OPTIONS = BaseOptions(pyramid=4, width=8, epochs=1, batch=8, frozen_until="layer3")
 
@@ -31,7 +32,9 @@ def test_only_the_stages_after_the_level_change(tmp_path: Path) -> None:
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     bank = build_bank(encoder, dataset, 65, ("layer3", "layer4"), tmp_path / "banks")
     folder = tmp_path / "base"
-    model = train_base(dataset, FOLD, encoder, "lite0", OPTIONS, size=65, bank=bank, folder=folder)
+    model = train_base(
+        BaseData(dataset, FOLD, bank=bank), encoder, "lite0", OPTIONS, size=65, run=TrainingRun(folder=folder)
+    )
     changed = {name for name, value in model.encoder.state_dict().items() if not torch.equal(value, before[name])}
     blocks = {int(name.split(".")[1]) for name in changed}
     assert blocks == {11, 12, 13, 14, 15}  # stages 6 and 7
@@ -46,4 +49,4 @@ def test_an_encoder_that_cannot_be_entered_says_so(tmp_path: Path) -> None:
     encoder = build_encoder("tiny")
     bank = build_bank(encoder, dataset, 33, ("layer3", "layer4"), tmp_path / "banks")
     with pytest.raises(GfssError, match="cannot be entered at an inner level"):
-        train_base(dataset, FOLD, encoder, "tiny", OPTIONS, size=33, bank=bank)
+        train_base(BaseData(dataset, FOLD, bank=bank), encoder, "tiny", OPTIONS, size=33)

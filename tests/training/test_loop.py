@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from gfss.common.errors import GfssError
 from gfss.training import loop
 from gfss.training.checkpoints import load_checkpoint, save_checkpoint
-from gfss.training.loop import Iteration, Schedule, remove_training_state, train
+from gfss.training.loop import Iteration, Schedule, TrainingRun, remove_training_state, train
 
 
 @pytest.fixture(autouse=True)
@@ -80,11 +80,11 @@ def test_each_step_is_taken_with_the_rate_of_its_number() -> None:
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, optimiser: str, stop_at: int) -> None:
     schedule = Schedule(10, 0.05, optimiser)  # type: ignore[arg-type]
     whole, stopped, resumed = network(), network(), network()
-    losses = train(whole, squares(whole), schedule, seed=3)
+    losses = train(whole, squares(whole), schedule, run=TrainingRun(seed=3))
     with pytest.raises(KeyboardInterrupt):
-        train(stopped, squares(stopped, stop_at), schedule, seed=3, folder=tmp_path)
+        train(stopped, squares(stopped, stop_at), schedule, run=TrainingRun(seed=3, folder=tmp_path))
     torch.manual_seed(stop_at)  # what happened before must not matter
-    rest = train(resumed, squares(resumed), schedule, seed=3, folder=tmp_path, resume=True)
+    rest = train(resumed, squares(resumed), schedule, run=TrainingRun(seed=3, folder=tmp_path, resume=True))
     assert same_weights(whole, resumed)
     assert rest == losses[stop_at // 4 * 4 :]
     assert len(rest) < len(losses) or stop_at < 4
@@ -117,30 +117,31 @@ def wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 300)
 
 def test_without_resume_a_run_starts_anew(tmp_path: Path) -> None:
     first, second = network(), network()
-    train(first, squares(first), Schedule(6), folder=tmp_path)
-    assert len(train(second, squares(second), Schedule(6), folder=tmp_path)) == 6
+    train(first, squares(first), Schedule(6), run=TrainingRun(folder=tmp_path))
+    assert len(train(second, squares(second), Schedule(6), run=TrainingRun(folder=tmp_path))) == 6
     assert same_weights(first, second)
 
 
 def test_resume_without_a_checkpoint_starts_at_zero(tmp_path: Path) -> None:
     module = network()
-    assert len(train(module, squares(module), Schedule(3), folder=tmp_path, resume=True)) == 3
+    assert len(train(module, squares(module), Schedule(3), run=TrainingRun(folder=tmp_path, resume=True))) == 3
 
 
 def test_another_schedule_is_refused(tmp_path: Path) -> None:
     module = network()
-    train(module, squares(module), Schedule(6, 0.01), folder=tmp_path)
+    train(module, squares(module), Schedule(6, 0.01), run=TrainingRun(folder=tmp_path))
     with pytest.raises(GfssError, match=r"unfinished run with another schedule .* give the same options"):
-        train(module, squares(module), Schedule(8, 0.01), folder=tmp_path, resume=True)
+        train(module, squares(module), Schedule(8, 0.01), run=TrainingRun(folder=tmp_path, resume=True))
 
 
 def test_other_settings_than_the_schedule_are_refused_too(tmp_path: Path) -> None:
     module = network()
     first = {"batch": 8, "levels": ("layer3",)}
-    train(module, squares(module), Schedule(6), folder=tmp_path, settings=first)
+    train(module, squares(module), Schedule(6), TrainingRun(folder=tmp_path), settings=first)
+    again = TrainingRun(folder=tmp_path, resume=True)
     with pytest.raises(GfssError, match=r"other options \(settings\)"):
-        train(module, squares(module), Schedule(6), folder=tmp_path, resume=True, settings={**first, "batch": 4})
-    assert len(train(module, squares(module), Schedule(6), folder=tmp_path, resume=True, settings=first)) < 6
+        train(module, squares(module), Schedule(6), again, settings={**first, "batch": 4})
+    assert len(train(module, squares(module), Schedule(6), again, settings=first)) < 6
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -155,7 +156,13 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path: Path, bad: float) -> N
         return (total * bad if step.number == 6 else total), count
 
     with pytest.raises(GfssError) as error:
-        train(module, loss, schedule, folder=tmp_path, describe=lambda number: f"images a{number}, b{number}")
+        train(
+            module,
+            loss,
+            schedule,
+            describe=lambda number: f"images a{number}, b{number}",
+            run=TrainingRun(folder=tmp_path),
+        )
     message = str(error.value)
     assert f"the loss became {bad} at iteration 6 (learning rate {schedule.rate_at(6):.2g}, images a6, b6)" in message
     assert all(torch.equal(value, seen[-1][name]) for name, value in module.state_dict().items())  # no step was taken
@@ -212,7 +219,7 @@ def test_processes_share_all_samples(count: int, world: int) -> None:
 
 def test_scalars_are_written_for_tensorboard(tmp_path: Path) -> None:
     module = network()
-    train(module, squares(module), Schedule(2), folder=tmp_path)
+    train(module, squares(module), Schedule(2), run=TrainingRun(folder=tmp_path))
     (events,) = (tmp_path / "tensorboard").iterdir()
     assert b"loss" in events.read_bytes()
 

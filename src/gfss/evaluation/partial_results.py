@@ -13,7 +13,7 @@ from typing import Any
 
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, program_hash, read_json, write_json
-from gfss.evaluation.results import Result
+from gfss.evaluation.results import MethodResult
 
 KEEP_SECONDS = 60
 CODE = ("common", "data", "models", "features", "methods", "training", "evaluation")  # what results could depend on
@@ -31,7 +31,7 @@ class Kept:
     _written: float = field(default_factory=time.monotonic)
     _most: int = 0
 
-    def restore(self, results: dict[str, Result], most: int) -> int:
+    def restore(self, results: dict[str, MethodResult], most: int) -> int:
         """Fill in what is known of the first tasks; how many they are, none if the file is torn or knows too many.
 
         Args:
@@ -51,7 +51,7 @@ class Kept:
         results.update(known)
         return done
 
-    def keep(self, results: Mapping[str, Result], tasks: int, complete: bool = False) -> None:
+    def keep(self, results: Mapping[str, MethodResult], tasks: int, complete: bool = False) -> None:
         """Write the results of the first tasks, at most once a minute unless they are complete.
 
         A file that knows more tasks stays: another evaluation of the same may go on, or be taken up later.

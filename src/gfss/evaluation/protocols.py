@@ -18,7 +18,7 @@ from gfss.data.catalog import Fold
 from gfss.data.episodes import Task, joint_task, task
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.partial_results import Kept
-from gfss.evaluation.results import Outcome, Result
+from gfss.evaluation.results import MethodResult, Outcome
 from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Query
 from gfss.methods.base import Method
@@ -55,7 +55,7 @@ def examine(
     tasks: Sequence[Task],
     supports: EpisodeSampler | None = None,
     kept: Kept | None = None,
-) -> dict[str, Result]:
+) -> dict[str, MethodResult]:
     """Run methods over tasks.
 
     Args:
@@ -69,7 +69,9 @@ def examine(
         raise GfssError("two methods have the same name; name each method once")
     fold, dataset = source.fold, source.dataset
     names = [dataset.classes[c - 1] for c in fold.base], [dataset.classes[c - 1] for c in fold.novel]
-    results = {method.name: Result({key: metric(*names) for key, metric in METRICS.items()}) for method in methods}
+    results = {
+        method.name: MethodResult({key: metric(*names) for key, metric in METRICS.items()}) for method in methods
+    }
     done = kept.restore(results, len(tasks)) if kept else 0
     copies = CopyPool(methods, len(tasks) - done, source.store.device)
 

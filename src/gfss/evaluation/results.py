@@ -43,7 +43,7 @@ class Outcome:
 
 
 @dataclass
-class Result:
+class MethodResult:
     """Outcome of one method.
 
     Attributes:
@@ -60,9 +60,9 @@ class Result:
             metric.update(torch.cat(outcome.counts), novel)
         self.seconds = {part: seconds + outcome.seconds[part] for part, seconds in self.seconds.items()}
 
-    def __add__(self, other: Result) -> Result:
+    def __add__(self, other: MethodResult) -> MethodResult:
         """The outcome over the tasks of both."""
-        return Result(
+        return MethodResult(
             {key: metric + other.metrics[key] for key, metric in self.metrics.items()},
             {part: seconds + other.seconds[part] for part, seconds in self.seconds.items()},
         )

@@ -27,7 +27,7 @@ from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.partial_results import kept_results
 from gfss.evaluation.protocols import draw_tasks, examine
 from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, read_records, versions, write_records
-from gfss.evaluation.results import Result
+from gfss.evaluation.results import MethodResult
 from gfss.evaluation.summary import summarise
 from gfss.experiments.artifacts import Artifact, plain
 from gfss.experiments.experiment import Experiment
@@ -38,10 +38,10 @@ from gfss.experiments.steps import Evaluation, Plan, Step, is_stored
 from gfss.features.bank import Bank, check_bank
 from gfss.features.sampler import EpisodeSampler
 from gfss.methods.pcn import Calibrated
-from gfss.training.base import train_base
+from gfss.training.base import BaseData, train_base
 from gfss.training.checkpoints import has_checkpoint
 from gfss.training.episodic import train_calibrator, train_method
-from gfss.training.loop import remove_training_state
+from gfss.training.loop import TrainingRun, remove_training_state
 from gfss.training.method_checkpoints import save_method
 
 IN_RECORDS_TWICE = ("data", "fold", "encoder")  # keys of a specification that a record has by themselves
@@ -137,21 +137,15 @@ def train_base_step(experiment: Experiment, step: Step) -> None:
     options = step.artifact.own["base"]
     encoder = experiment.fresh_encoder() if options.changes_encoder else experiment.pretrained
     with making(experiment, step.artifact) as (folder, workers, _):
-        train_base(
+        data = BaseData(
             experiment.train_set,
             experiment.classes_without(part) if part else experiment.classes,
-            encoder,
-            getattr(encoder, "name", recipe.encoder),
-            options,
-            size=recipe.size,
-            fold_number=None if part or experiment.fold == "all" else experiment.fold,
-            bank=None if options.train_encoder else experiment.bank("train", encoder),
-            seed=recipe.seed,
-            folder=folder,
-            resume=True,
-            workers=workers,
-            avoid=experiment.images_of(part) if part else (),
+            None if part or experiment.fold == "all" else experiment.fold,
+            None if options.train_encoder else experiment.bank("train", encoder),
+            experiment.images_of(part) if part else (),
         )
+        run = TrainingRun(recipe.seed, folder, resume=True, workers=workers)
+        train_base(data, encoder, getattr(encoder, "name", recipe.encoder), options, size=recipe.size, run=run)
 
 
 def train_method_step(experiment: Experiment, step: Step, out: Path | None) -> None:
@@ -244,7 +238,7 @@ def _record(
     experiment: Experiment,
     evaluation: Evaluation,
     name: str,
-    result: Result,
+    result: MethodResult,
     drawn: list[Task],
     source: EpisodeSampler,
     seconds: Mapping[str, float],

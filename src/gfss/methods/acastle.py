@@ -60,10 +60,14 @@ class Synthesis(nn.Module):
 class Acastle(Learned):
     """ACASTLE on our frozen features.
 
-    Ye, Hu, Zhan: Learning Adaptive Classifiers Synthesis for Generalized Few-Shot Learning (2021).
-    Base rows and the prototypes of novel classes are adapted to each other by attention. The original is an image
-    classifier with its own encoder; here the rows are those of our base classifier, prototypes are masked averages,
-    and every position of our bottleneck is classified.
+    Ye, Hu, Zhan: Learning Adaptive Classifiers Synthesis for Generalized Few-Shot Learning (2021),
+    https://arxiv.org/abs/1906.02944. Base rows and the prototypes of novel classes are adapted to each other by
+    attention over all rows and a learned dictionary. The original is an image classifier with its own encoder; here the
+    rows are those of our base classifier, prototypes are masked averages, and every position of our bottleneck is
+    classified.
+
+        rows    (background + base + novel, channels)             of length one
+        scores  (queries, background + base + novel, h, w)        features times rows
     """
 
     name = "acastle"

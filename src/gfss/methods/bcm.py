@@ -47,8 +47,11 @@ class BaseClassMining(Method):
     """BCM: a logistic regression per confused base class, which may only overrule that class.
 
     Sakai, Qiu, Katsuki, Kimura, Osogami, Inoue: A Surprisingly Simple Approach to Generalized Few-Shot Semantic
-    Segmentation (2024). A query position that the base model gives to any other class keeps its class. Novel classes
-    with the same confused class share one multinomial regression.
+    Segmentation (2024), https://openreview.net/forum?id=p3nPHMpx04. A query position that the base model gives to any
+    other class keeps its class. Novel classes with the same confused class share one multinomial regression.
+
+        samples  (support positions, channels)
+        scores   (queries, background + base + novel, h, w)   base logits as they are, novel ones beside them
 
     Negatives are the support positions that are predicted as the confused class and are not novel. Base images are
     not at hand when a class is taught, so what the confused class looks like outside the support images is unknown

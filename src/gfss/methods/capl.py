@@ -87,11 +87,15 @@ class Prototypes(nn.Module):
 class Capl(Learned):
     """CAPL on our frozen features.
 
-    Tian, Lai, Jiang, Liu, Shu, Zhao, Jia: Generalized Few-shot Semantic Segmentation (2022).
-    Novel rows are prototypes; base rows take up what the support images and the query show of their class. The
-    original trains its encoder with an auxiliary head; here both are replaced by our frozen bottleneck and a learned
-    projection of it. Where the original splits the classes of half a batch into fake novel and fake context ones, our
-    episodes bring the split along: the fake novel class, and the base classes that are also in its support images.
+    Tian, Lai, Jiang, Liu, Shu, Zhao, Jia: Generalized Few-shot Semantic Segmentation (2022),
+    https://arxiv.org/abs/2010.05210. Novel rows are prototypes; base rows take up what the support images and the
+    query show of their class. The original trains its encoder with an auxiliary head; here both are replaced by our
+    frozen bottleneck and a learned projection of it. Where the original splits the classes of half a batch into
+    fake novel and fake context ones, our episodes bring the split along: the fake novel class, and the base classes
+    that are also in its support images.
+
+        rows    (background + base + novel, channels)        of length one, from the support
+        scores  (queries, background + base + novel, h, w)   scaled cosines with rows enriched by each query
     """
 
     name = "capl"

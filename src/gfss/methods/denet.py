@@ -114,9 +114,14 @@ class DynamicClassifier(nn.Module):
 class Denet(Learned):
     """DENet on our frozen features.
 
-    Liu, Cao, Liu, Gao, Wei, Wu, Wang: Dynamic Extension Nets for Few-shot Semantic Segmentation (2020).
-    The original has its own ResNet-50; here its embedding reads our standardised encoder levels. Episodes are
-    embedded one by one, so its batch norm is a group norm, which does not depend on what else is in a batch.
+    Liu, Cao, Liu, Gao, Wei, Wu, Wang: Dynamic Extension Nets for Few-shot Semantic Segmentation (2020),
+    https://doi.org/10.1145/3394171.3413915. A classifier with learned base rows is extended by a gated prototype of
+    every novel class, and both score an embedding of the image. The original has its own ResNet-50; here its
+    embedding reads our standardised encoder levels. Episodes are embedded one by one, so its batch norm is a group
+    norm, which does not depend on what else is in a batch.
+
+        rows    (background + base + novel, width)
+        scores  (queries, background + base + novel, h, w)   embedding times rows
 
     Args:
         channels: of the encoder levels that features carry; those that the base model reads if left out.

@@ -123,11 +123,16 @@ class Enrichment(nn.Module):
 class Pfenet(Learned):
     """PFENet on our frozen features, beside the base classifier.
 
-    Tian, Zhao, Shu, Yang, Li, Jia: Prior Guided Feature Enrichment Network for Few-Shot Segmentation (2020).
-    The original has its own ResNet; here the middle and high features are our standardised encoder levels. The
-    original computes the support's high features from masked lower ones; ours are computed once for the whole image
-    and masked after. PFENet itself tells one class from the rest, and the base classifier says what the rest is:
-    PFENet's odds of a novel class are those against all base classes together.
+    Tian, Zhao, Shu, Yang, Li, Jia: Prior Guided Feature Enrichment Network for Few-Shot Segmentation (2020),
+    https://arxiv.org/abs/2008.01449. A prior mask (similarity of high-level features to the object's) and the
+    object's mean feature guide a network over several scales that tells one class from the rest. The original has
+    its own ResNet; here the middle and high features are our standardised encoder levels. The original computes the
+    support's high features from masked lower ones; ours are computed once for the whole image and masked after.
+    PFENet itself tells one class from the rest, and the base classifier says what the rest is: PFENet's odds of a
+    novel class are those against all base classes together.
+
+        guides  per novel class: vector (width,), support pixels (positions, channels)
+        scores  (queries, background + base + novel, h, w)
 
     Args:
         channels: of the encoder levels that features carry; those that the base model reads if left out.

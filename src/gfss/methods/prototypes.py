@@ -47,6 +47,8 @@ def fitted_rows(support: Support) -> Tensor:
 class NormalisedParameterFusion(Method):
     """NPF: base rows and novel ones scaled to length one, one classifier.
 
+    A baseline of Lu et al. (2022), https://arxiv.org/abs/2210.08290.
+
     The paper finds it biased to the base classes. With prototypes as novel rows it is biased to the novel ones on our
     features, with the rows of a fitted classifier, which the paper's words allow too, to the base classes.
 
@@ -71,9 +73,9 @@ class NormalisedParameterFusion(Method):
 class Imprint(Method):
     """Weight imprinting: the normalised prototype, at the average length of a base row, appended to the classifier.
 
-    Qi, Brown, Lowe: Low-Shot Learning with Imprinted Weights (2018). There the base classifier is trained on features
-    of length one, to which prototypes belong. Ours is not, and features after a ReLU have a large part in common, which
-    is in every prototype and in no base row.
+    Qi, Brown, Lowe: Low-Shot Learning with Imprinted Weights (2018), https://arxiv.org/abs/1712.07136. There the base
+    classifier is trained on features of length one, to which prototypes belong. Ours is not, and features after a
+    ReLU have a large part in common, which is in every prototype and in no base row.
 
     Args:
         centred: take the mean feature of the support images off prototypes and, by a bias, off the query's features.

@@ -88,7 +88,13 @@ class NovelFitter:
 
 
 class ScoreFusion(Method):
-    """Raw base and novel scores side by side: biased to the base classes."""
+    """Raw base and novel scores side by side: biased to the base classes.
+
+    A baseline of Lu et al. (2022), https://arxiv.org/abs/2210.08290.
+
+        novel logits  (queries, 1 + novel, h, w)                  of the fitted classifier, "none" first
+        scores        (queries, background + base + novel, h, w)  "none" dropped
+    """
 
     name = "score"
 
@@ -109,7 +115,10 @@ class ScoreFusion(Method):
 
 
 class NormalisedScoreFusion(ScoreFusion):
-    """NSF: each classifier's softmax side by side: no base bias any more, but a bias to the novel classes."""
+    """NSF (eq. 3): each classifier's softmax side by side: no base bias any more, but a bias to the novel classes.
+
+    The fusion that Lu et al. (2022) calibrate, https://arxiv.org/abs/2210.08290; shapes as in :class:`ScoreFusion`.
+    """
 
     name = "nsf"
     probabilities = True

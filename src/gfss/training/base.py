@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -13,7 +13,6 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.common.distributed import Workers
 from gfss.common.distributed_layers import distribute_dropout
 from gfss.common.errors import GfssError
 from gfss.common.options import options
@@ -27,7 +26,7 @@ from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import PyramidHead
 from gfss.training.base_checkpoints import save_base
 from gfss.training.batches import augmentations, batch_images, reader, training_images
-from gfss.training.loop import Iteration, Schedule, remove_training_state, train
+from gfss.training.loop import Iteration, Loss, Schedule, TrainingRun, remove_training_state, train
 
 STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features
 
@@ -111,32 +110,87 @@ def pixel_loss(base: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Te
     return total, (target != VOID).sum()
 
 
+@dataclass(frozen=True)
+class BaseData:
+    """What a base model is trained on.
+
+    Attributes:
+        dataset: its train list.
+        fold: base and novel classes.
+        number: of the fold, if it has one.
+        bank: features of ``dataset``; needed unless the encoder is trained too.
+        avoid: images that are left out.
+    """
+
+    dataset: Dataset
+    fold: Fold
+    number: int | None = None
+    bank: Bank | None = None
+    avoid: Sequence[int] | np.ndarray = ()
+
+    @cached_property
+    def images(self) -> np.ndarray:
+        """Numbers of the training images."""
+        return training_images(self.dataset, self.fold, self.avoid)
+
+
 def train_base(
-    dataset: Dataset,
-    fold: Fold,
+    data: BaseData,
     encoder: Encoder,
     encoder_name: str,
     options: BaseOptions,
     *,
     size: int,
-    fold_number: int | None = None,
-    bank: Bank | None = None,
-    seed: int = 0,
-    folder: Path | None = None,
-    resume: bool = False,
-    workers: Workers | None = None,
-    avoid: Sequence[int] | np.ndarray = (),
+    run: TrainingRun | None = None,
 ) -> BaseModel:
     """Train a base model on the base classes of a fold.
 
     Args:
         encoder: training takes place where it lies.
-        bank: features of ``dataset``; needed unless the encoder is trained too.
-        avoid: images that are left out.
+        size: side of the square images.
     """
-    if bank is None and not options.train_encoder:
+    run = run or TrainingRun()
+    if data.bank is None and not options.train_encoder:
         raise GfssError("a frozen encoder is read from a feature bank; give its bank or train the encoder too")
-    torch.manual_seed(seed)
+    torch.manual_seed(run.seed)
+    model = untrained_base(data, encoder, encoder_name, options, size, run.seed)
+    if run.workers.world > 1:
+        distribute_dropout(model.head)
+    model.freeze(keep=lambda name: options.train_encoder or name.startswith("head."))
+    trained: nn.Module = model
+    if data.bank is not None and not options.train_encoder:
+        tail = encoder.stages_after(options.frozen_until) if options.frozen_until else []
+        for stage in tail:
+            stage.requires_grad_(True)
+        _standardise(model, data.bank, data.images, run.seed)
+        trained = nn.ModuleList([model.head, *tail])
+    train(
+        trained,
+        _base_loss(model, data, options, run.seed),
+        _base_schedule(options, len(data.images)),
+        run,
+        name=f"base model on {model.card.data}",
+        settings=[model.card.as_json(), data.fold.base, len(data.images), data.bank and data.bank.folder.name],
+        describe=lambda number: (
+            "images "
+            + ", ".join(data.dataset.ids[i] for i in batch_images(data.images, options.batch, run.seed, number))
+        ),
+    )
+    model.freeze()
+    model.eval()
+    if options.changes_encoder:
+        model.card = replace(model.card, encoder_hash=encoder.weights_hash())
+    if run.output:
+        save_base(run.output, model)
+        remove_training_state(run.output)
+    return model
+
+
+def untrained_base(
+    data: BaseData, encoder: Encoder, encoder_name: str, options: BaseOptions, size: int, seed: int
+) -> BaseModel:
+    """A base model with a fresh pyramid head."""
+    dataset, fold = data.dataset, data.fold
     channels = {name: encoder.channels[name] for name in options.levels}
     head = PyramidHead(channels, len(fold.base) + 1, options.pyramid, options.width, options.separable, options.dropout)
     card = BaseCard(
@@ -148,83 +202,76 @@ def train_base(
         classes=tuple(dataset.classes[c - 1] for c in fold.base),
         novel=tuple(dataset.classes[c - 1] for c in fold.novel),
         data=dataset.name.rsplit(" ", 1)[0],
-        fold=fold_number,
+        fold=data.number,
         training={**asdict(options), "seed": seed},
         files=dataset.fingerprint,
     )
-    model = BaseModel(encoder, head, card).to(encoder.device)
-    if workers and workers.world > 1:
-        distribute_dropout(head)
-    model.freeze(keep=lambda name: options.train_encoder or name.startswith("head."))
-    tail = encoder.stages_after(options.frozen_until) if options.frozen_until else []
-    for stage in tail:
-        stage.requires_grad_(True)
-    images = training_images(dataset, fold, avoid)
-    table = fold.label_table()
-    stride = options.label_stride
+    return BaseModel(encoder, head, card).to(encoder.device)
 
-    def from_bank(chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
-        assert bank is not None
-        levels = bank.features(chosen, encoder.device)
-        labels = bank.labels(chosen, table, stride).to(encoder.device)
+
+def _standardise(model: BaseModel, bank: Bank, images: np.ndarray, seed: int) -> None:
+    """Mean and spread of the entering features, from some training images."""
+    sample = np.random.default_rng(seed).choice(images, min(STATISTICS_IMAGES, len(images)), replace=False)
+    model.head.standardise(bank.features(sample.tolist(), model.encoder.device))
+
+
+def _base_schedule(options: BaseOptions, images: int) -> Schedule:
+    iterations = options.epochs * max(1, images // options.batch)
+    warmup = min(options.warmup, iterations // 5)
+    return Schedule(iterations, options.rate, options.optimiser, options.weight_decay, warmup=warmup)
+
+
+def _base_loss(model: BaseModel, data: BaseData, options: BaseOptions, seed: int) -> Loss:
+    """Stage 1's loss of an iteration (eq. 1): pixel-wise cross entropy of the base classifier."""
+    frozen = data.bank is not None and not options.train_encoder
+    forward = BankBatches(model, data, options) if frozen else ImageBatches(model, data, options)
+
+    def loss(step: Iteration) -> tuple[Tensor, Tensor]:
+        chosen = batch_images(data.images, options.batch, seed, step.number)
+        varied = augmentations(seed, step.number, len(chosen), options)
+        base, labels = forward(step.share(chosen), varied[step.rank :: step.world])
+        return pixel_loss(base, labels, options.smoothing)
+
+    return loss
+
+
+class BankBatches:
+    """Base logits (images, classes, h, w) and labels of training images, from the features of a bank."""
+
+    def __init__(self, model: BaseModel, data: BaseData, options: BaseOptions) -> None:
+        assert data.bank is not None
+        self.model, self.bank, self.options = model, data.bank, options
+        self.table = data.fold.label_table()
+
+    def __call__(self, chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
+        encoder, entry = self.model.encoder, self.options.frozen_until
+        levels = self.bank.features(chosen, encoder.device)
+        labels = self.bank.labels(chosen, self.table, self.options.label_stride).to(encoder.device)
         for axis, which in ((-1, varied[:, 0]), (-2, varied[:, 1])):
             rows = torch.from_numpy(np.flatnonzero(which))
             labels[rows] = labels[rows].flip(axis)
             for level in levels.values():
                 level[rows] = level[rows].flip(axis)
-        if options.frozen_until:
-            levels = encoder.levels_from(options.frozen_until, levels[options.frozen_until])
-        return head(levels).base, labels
+        if entry:
+            levels = encoder.levels_from(entry, levels[entry])
+        return self.model.head(levels).base, labels
 
-    read = reader(dataset)
 
-    def from_images(chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
+class ImageBatches:
+    """Base logits (images, classes, h, w) and labels of training images, from their pixels."""
+
+    def __init__(self, model: BaseModel, data: BaseData, options: BaseOptions) -> None:
+        self.model, self.options = model, options
+        self.table, self.read = data.fold.label_table(), reader(data.dataset)
+
+    def __call__(self, chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
+        size, stride, device = self.model.card.size, self.options.label_stride, self.model.encoder.device
         pixels: list[np.ndarray] = []
         labels: list[np.ndarray] = []
         for i, (across, down, *colours) in zip(chosen, varied.tolist(), strict=True):
             steps = (slice(None, None, -1 if down else 1), slice(None, None, -1 if across else 1))
-            image, mask = read(i)
+            image, mask = self.read(i)
             pixels.append(square_image(image[steps][..., colours], size))
-            labels.append(table[square_label(mask[steps], size)][::stride, ::stride])
-        images = to_tensor(np.stack(pixels)).to(encoder.device)
-        return model(images).base, torch.from_numpy(np.stack(labels)).to(encoder.device)
-
-    frozen_bank = None if options.train_encoder else bank
-    forward = from_images if frozen_bank is None else from_bank
-    if frozen_bank is not None:
-        sample = np.random.default_rng(seed).choice(images, min(STATISTICS_IMAGES, len(images)), replace=False)
-        head.standardise(frozen_bank.features(sample.tolist(), encoder.device))
-        trained = nn.ModuleList([head, *tail])
-    else:
-        trained = model
-
-    def loss(step: Iteration) -> tuple[Tensor, Tensor]:
-        chosen = batch_images(images, options.batch, seed, step.number)
-        varied = augmentations(seed, step.number, len(chosen), options)
-        base, labels = forward(step.share(chosen), varied[step.rank :: step.world])
-        return pixel_loss(base, labels, options.smoothing)
-
-    iterations = options.epochs * max(1, len(images) // options.batch)
-    warmup = min(options.warmup, iterations // 5)
-    train(
-        trained,
-        loss,
-        Schedule(iterations, options.rate, options.optimiser, options.weight_decay, warmup=warmup),
-        seed=seed,
-        folder=folder,
-        resume=resume,
-        workers=workers,
-        name=f"base model on {card.data}",
-        settings=[card.as_json(), fold.base, len(images), None if bank is None else bank.folder.name],
-        describe=lambda number: (
-            "images " + ", ".join(dataset.ids[i] for i in batch_images(images, options.batch, seed, number))
-        ),
-    )
-    model.freeze()
-    model.eval()
-    if options.changes_encoder:
-        model.card = replace(card, encoder_hash=encoder.weights_hash())
-    if folder and (workers is None or workers.rank == 0):
-        save_base(folder, model)
-        remove_training_state(folder)
-    return model
+            labels.append(self.table[square_label(mask[steps], size)][::stride, ::stride])
+        images = to_tensor(np.stack(pixels)).to(device)
+        return self.model(images).base, torch.from_numpy(np.stack(labels)).to(device)

@@ -19,7 +19,7 @@ from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
 from gfss.training.episode_cache import CachedEpisodes, Source, cached_loss, drawn_pairs
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.loop import Iteration, mixed_seed, train
+from gfss.training.loop import Iteration, TrainingRun, mixed_seed, train
 
 SEVERAL_WAYS = 5  # classes of an episode with several
 
@@ -58,10 +58,7 @@ def train_calibrator(
             method.calibrator,
             lambda step: cached_loss(method.calibrator, of_step(step.number), step),
             options.schedule(),
-            seed=options.seed,
-            folder=folder,
-            resume=resume,
-            workers=workers,
+            TrainingRun(options.seed, folder, resume, workers),
             name="calibrator",
             settings=[asdict(options), asdict(method.calibrator.options), [episodes.folder.name for episodes in turns]],
             describe=lambda number: (
@@ -118,10 +115,7 @@ def train_method(
         method.module,
         loss,
         options.schedule(),
-        seed=options.seed,
-        folder=folder,
-        resume=resume,
-        workers=workers,
+        TrainingRun(options.seed, folder, resume, workers or Workers()),
         name=method.name,
         settings=[asdict(options), key, asdict(method.calibrator.options) if isinstance(method, Calibrated) else {}],
         describe=lambda number: f"episodes {number * options.batch} and following",

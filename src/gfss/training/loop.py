@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,15 +94,39 @@ Loss = Callable[[Iteration], tuple[Tensor, Tensor]]
 """The loss of an iteration as (sum over pixels, number of pixels) of this process's samples."""
 
 
+@dataclass(frozen=True)
+class TrainingRun:
+    """Where and how a training runs, whatever is trained.
+
+    Attributes:
+        seed: of samples and random numbers.
+        folder: where checkpoints and TensorBoard scalars go; none if left out.
+        resume: continue from the checkpoint in ``folder``.
+        workers: processes that train together.
+    """
+
+    seed: int = 0
+    folder: Path | None = None
+    resume: bool = False
+    workers: Workers = field(default_factory=Workers)
+
+    @property
+    def output(self) -> Path | None:
+        """Where this process writes: the folder in the first one, nowhere in others."""
+        return self.folder if self.workers.rank == 0 else None
+
+    @property
+    def unfinished(self) -> Path | None:
+        """The folder of an interrupted training that is to be continued."""
+        return self.folder if self.resume and self.folder and has_checkpoint(self.folder, "train") else None
+
+
 def train(
     module: nn.Module,
     loss: Loss,
     schedule: Schedule,
+    run: TrainingRun | None = None,
     *,
-    seed: int = 0,
-    folder: Path | None = None,
-    resume: bool = False,
-    workers: Workers | None = None,
     name: str = "training",
     describe: Callable[[int], str] = lambda number: "",
     settings: Any = None,
@@ -112,56 +136,64 @@ def train(
     Args:
         module: what to train; left in evaluation mode.
         loss: loss of one iteration.
-        folder: where checkpoints and TensorBoard scalars go; none if left out.
-        resume: continue from the checkpoint in ``folder``.
-        workers: processes that train together.
         describe: images of an iteration, for the message about a loss that is not a number.
         settings: whatever else the training depends on, as JSON; an unfinished run of others is not continued.
 
     Returns:
         The loss of every iteration of this call.
     """
-    workers = workers or Workers()
-    if workers.world > 1:
+    run = run or TrainingRun()
+    if run.workers.world > 1:
         distribute_batch_norm(module)
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    optimiser = schedule.make(parameters)
-    plan = json.loads(json.dumps({**asdict(schedule), "seed": seed, "settings": settings}, default=str))
-    unfinished = folder if resume and folder and has_checkpoint(folder, "train") else None
-    start = _resume(unfinished, module, optimiser, plan) if unfinished else 0
-    writer = _writer(folder) if folder and workers.rank == 0 else None
+    optimiser = schedule.make([p for p in module.parameters() if p.requires_grad])
+    plan = json.loads(json.dumps({**asdict(schedule), "seed": run.seed, "settings": settings}, default=str))
+    start = _resume(run.unfinished, module, optimiser, plan) if run.unfinished else 0
+    writer = _writer(run.output) if run.output else None
     losses: list[float] = []
     module.train()
     with Bar(name, schedule.iterations, start) as bar:
         for number in range(start, schedule.iterations):
-            rate = schedule.rate_at(number)
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            torch.manual_seed(mixed_seed(seed, number))  # dropout of this iteration, whatever came before
-            total, count = loss(Iteration(number, workers.rank, workers.world))
-            count = workers.sum(count.detach().float()).clamp_min(1)
-            optimiser.zero_grad(set_to_none=True)
-            (total / count).backward()
-            value = float(workers.sum(total.detach()) / count)
-            if not math.isfinite(value):
-                samples = f", {text}" if (text := describe(number)) else ""
-                raise GfssError(
-                    f"the loss became {value} at iteration {number} (learning rate {rate:.2g}{samples}); "
-                    "lower the learning rate or look at these images"
-                )
-            workers.sum_gradients(parameters)
-            optimiser.step()
+            value = _optimise(number, loss, optimiser, schedule, run, describe)
             losses.append(value)
             bar.advance(loss=value)
             if writer and number % 10 == 0:
                 writer.add_scalar("loss", value, number)
-                writer.add_scalar("learning rate", rate, number)
-            if folder and workers.rank == 0 and (number + 1) % SAVE_EVERY == 0 and number + 1 < schedule.iterations:
-                _save(folder, module, optimiser, plan, number + 1)
+                writer.add_scalar("learning rate", schedule.rate_at(number), number)
+            if run.output and (number + 1) % SAVE_EVERY == 0 and number + 1 < schedule.iterations:
+                _save(run.output, module, optimiser, plan, number + 1)
     if writer:
         writer.close()
     module.eval()
     return losses
+
+
+def _optimise(
+    number: int,
+    loss: Loss,
+    optimiser: torch.optim.Optimizer,
+    schedule: Schedule,
+    run: TrainingRun,
+    describe: Callable[[int], str],
+) -> float:
+    """One iteration; returns its loss."""
+    rate, workers = schedule.rate_at(number), run.workers
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+    torch.manual_seed(mixed_seed(run.seed, number))  # dropout of this iteration, whatever came before
+    total, count = loss(Iteration(number, workers.rank, workers.world))
+    count = workers.sum(count.detach().float()).clamp_min(1)
+    optimiser.zero_grad(set_to_none=True)
+    (total / count).backward()
+    value = float(workers.sum(total.detach()) / count)
+    if not math.isfinite(value):
+        samples = f", {text}" if (text := describe(number)) else ""
+        raise GfssError(
+            f"the loss became {value} at iteration {number} (learning rate {rate:.2g}{samples}); "
+            "lower the learning rate or look at these images"
+        )
+    workers.sum_gradients([p for group in optimiser.param_groups for p in group["params"]])
+    optimiser.step()
+    return value
 
 
 def mixed_seed(seed: int, number: int) -> int:

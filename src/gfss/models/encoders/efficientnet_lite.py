@@ -56,7 +56,7 @@ class SameConv(nn.Conv2d):
         return F.conv2d(F.pad(input, pads), self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
 
 
-class Block(nn.Module):
+class MobileBlock(nn.Module):
     """Inverted residual: 1x1 expansion, depthwise convolution, 1x1 projection."""
 
     def __init__(self, width: int, out: int, kernel: int, stride: int, expansion: int, dilation: int) -> None:
@@ -99,7 +99,7 @@ class EfficientNetLite(Encoder):
         self.stride = output_stride
         self._conv_stem = SameConv(3, 32, 3, stride=2, bias=False)
         self._bn0 = batch_norm(32)
-        blocks: list[Block] = []
+        blocks: list[MobileBlock] = []
         self._ends: dict[int, str] = {}
         self.channels = {}
         width, reached, dilation = 32, 2, 1
@@ -113,7 +113,7 @@ class EfficientNetLite(Encoder):
                 if step == 2 and reached == output_stride:
                     step, dilation = 1, dilation * 2
                 reached *= step
-                blocks.append(Block(width, out, kernel, step, expansion, block_dilation))
+                blocks.append(MobileBlock(width, out, kernel, step, expansion, block_dilation))
                 width = out
             if stage in LEVELS:
                 self._ends[len(blocks) - 1] = LEVELS[stage]

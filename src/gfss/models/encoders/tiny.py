@@ -24,7 +24,7 @@ class ConvNorm(nn.Sequential):
         )
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Residual block of two 3x3 convolutions."""
 
     def __init__(self, width: int, out: int, stride: int, dilation: int) -> None:
@@ -55,9 +55,9 @@ class TinyEncoder(Encoder):
         width = STEM[1]
         self.channels = {}
         for name, (out, stride, dilations) in STAGES.items():
-            blocks: list[Block] = []
+            blocks: list[ResidualBlock] = []
             for dilation in dilations:
-                blocks.append(Block(width, out, stride, dilation))
+                blocks.append(ResidualBlock(width, out, stride, dilation))
                 width, stride = out, 1
             self.add_module(name, nn.Sequential(*blocks))
             self.channels[name] = out
