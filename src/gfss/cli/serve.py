@@ -30,6 +30,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port (0: any free one).")] = 8008,
     token: Annotated[str | None, typer.Option(help="Token that clients must send (default: a random one).")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = False,
+    label_studio: Annotated[
+        str | None, typer.Option(help="Address of the Label Studio that images may be fetched from.")
+    ] = None,
+    label_studio_token: Annotated[str | None, typer.Option(help="Its access token.")] = None,
 ) -> None:
     """Open a page in the browser to paint, teach, view and correct a class; with a REST interface.
 
@@ -49,5 +53,7 @@ def serve(
         token=token,
         browser=browser,
         encoder_weights=o.common.weights,
+        label_studio=label_studio,
+        label_studio_token=label_studio_token,
         say=typer.echo,
     )

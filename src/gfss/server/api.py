@@ -23,6 +23,8 @@ from gfss.data.contact_sheet import class_colours
 from gfss.data.contact_sheet import overlay as in_colour
 from gfss.data.images import read_image, read_mask
 from gfss.server.errors import status_of
+from gfss.server.label_studio import Source
+from gfss.server.label_studio import router as label_studio_router
 from gfss.server.security import Access, App, Guard
 from gfss.server.studio import Studio
 from gfss.server.uploads import decode, read_body
@@ -300,12 +302,13 @@ def job(here: Here, number: int) -> dict[str, Any]:
     return here.jobs.get(number).as_json()
 
 
-def create_app(studio: Studio, access: Access) -> App:
+def create_app(studio: Studio, access: Access, label_studio: Source | None = None) -> App:
     """The whole server as an ASGI application.
 
     Args:
         studio: what it serves.
         access: who is let in.
+        label_studio: where images of Label Studio's tasks may be fetched from.
     """
     app = FastAPI(
         title="gfss",
@@ -315,7 +318,9 @@ def create_app(studio: Studio, access: Access) -> App:
         redoc_url=None,
     )
     app.state.studio = studio
+    app.state.label_studio = label_studio
     app.include_router(router)
+    app.include_router(label_studio_router)
     app.add_exception_handler(GfssError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _unknown_address)

@@ -11,6 +11,7 @@ import uvicorn
 
 from gfss.common.errors import GfssError
 from gfss.server.api import create_app
+from gfss.server.label_studio import Source
 from gfss.server.model import Model, choose_folders
 from gfss.server.project import Project
 from gfss.server.security import Access, access_for
@@ -42,6 +43,8 @@ def run(
     token: str | None = None,
     browser: bool = False,
     encoder_weights: Path | None = None,
+    label_studio: str | None = None,
+    label_studio_token: str | None = None,
     say: Callable[[str], object] = print,
 ) -> None:
     """Serve until interrupted; arguments as ``gfss serve`` has them.
@@ -50,6 +53,9 @@ def run(
         say: prints a line for the user.
     """
     access = access_for(host, token)
+    if label_studio is not None and not label_studio.startswith(("http://", "https://")):
+        raise GfssError(f"{label_studio} is not an address of Label Studio; expected http://HOST:PORT")
+    source = Source(label_studio, label_studio_token) if label_studio else None
     listener = _listen(host, port)
     studio = open_studio(model, folder, labels, out, encoder_weights)
     address = _address(listener, access)
@@ -59,7 +65,7 @@ def run(
     say(f"open {address}   (stop with Ctrl-C)")
     if browser:
         webbrowser.open(address)
-    config = uvicorn.Config(create_app(studio, access), log_level="warning", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(create_app(studio, access, source), log_level="warning", timeout_graceful_shutdown=5)
     try:
         uvicorn.Server(config).run([listener])
     finally:
