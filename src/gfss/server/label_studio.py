@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 import urllib.error
 import urllib.parse
@@ -296,15 +297,31 @@ def _content(address: str, source: Source | None) -> bytes:
     whole = urllib.parse.urljoin(source.address.rstrip("/") + "/", address)
     if urllib.parse.urlsplit(whole)[:2] != urllib.parse.urlsplit(source.address)[:2]:
         raise Conflict(f"images are fetched from {source.address} only; copy this one into the folder")
-    asked = urllib.request.Request(whole, headers={"Authorization": f"Token {source.token}"} if source.token else {})
     try:
-        with _opener().open(asked, timeout=SECONDS) as answer:
-            content = answer.read(LARGEST_BODY + 1)
-    except (urllib.error.URLError, OSError, ValueError) as error:
+        content = _fetch(whole, _authorization(source))
+    except (urllib.error.URLError, OSError, ValueError, KeyError) as error:
         raise Conflict(f"Label Studio does not give the image ({error}); check the address and the token") from None
     if len(content) > LARGEST_BODY:
         raise GfssError(f"the image has more than {LARGEST_BODY // 2**20} MB; scale it down")
     return content
+
+
+def _fetch(address: str, headers: dict[str, str], body: bytes | None = None) -> bytes:
+    asked = urllib.request.Request(address, data=body, headers=headers)
+    with _opener().open(asked, timeout=SECONDS) as answer:
+        return answer.read(LARGEST_BODY + 1)
+
+
+def _authorization(source: Source) -> dict[str, str]:
+    """The header for a token: a personal access token is exchanged for a short-lived one, a legacy one is sent."""
+    if not source.token:
+        return {}
+    if source.token.count(".") != 2:
+        return {"Authorization": f"Token {source.token}"}
+    place = source.address.rstrip("/") + "/api/token/refresh"
+    body = json.dumps({"refresh": source.token}).encode()
+    answer = json.loads(_fetch(place, {"Content-Type": "application/json"}, body))
+    return {"Authorization": f"Bearer {answer['access']}"}
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
