@@ -327,7 +327,7 @@ def _authorization(source: Source) -> dict[str, str]:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """An address may not lead to another machine."""
 
-    def redirect_request(self, *_: Any) -> None:
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
         return None
 
 
