@@ -68,7 +68,7 @@ def read_split(path: Path) -> list[CocoImage]:
     """Images of one annotation file; its categories must be the 80 of COCO."""
     classes, pictures = read_instances(path)
     if classes != COCO_CLASSES:
-        raise GfssError(f"{path} has other categories than COCO 2014; read it as own data: --data {path}")
+        raise GfssError(f"{path} has other categories than COCO 2014; read it as custom data: data: {path}")
     return pictures
 
 
