@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from gfss.app.georeference import georeference, write_geotiff
 from gfss.app.inputs import Picture, output_names
 from gfss.app.result import Result
+from gfss.app.video import frames, is_video
 from gfss.common.errors import GfssError
 from gfss.common.files import DISK_FULL, write_atomically
 from gfss.common.progress import note, track
 
 CLASSES = "classes.txt"
-ENDINGS = (".png", "_overlay.jpg", "_scores.npz")  # of what is written for a picture
+ENDINGS = (".png", ".tif", "_overlay.jpg", "_scores.npz")  # of what is written for a picture
 
 
 class Segments(Protocol):
@@ -37,6 +39,7 @@ def segment_files(
 ) -> Iterator[str]:
     """Write ``NAME.png`` for every picture and ``classes.txt``; a line about each.
 
+    A video gives a mask for every frame (``NAME_000001.png``), a GeoTIFF also ``NAME.tif`` with its georeference.
     A picture that cannot be read does not stop the others; an error at the end says how many there were.
     """
     names = tuple(model.classes[1:])
@@ -46,22 +49,34 @@ def segment_files(
         file.write(("\n".join(names) + "\n").encode())
     failed: list[GfssError] = []
     for path, stem in track(zip(paths, stems, strict=True), "segmenting", total=len(paths)):
+        place = georeference(path)
         try:
-            result = model.segment(path, novel_bias=novel_bias, tile=tile)
-            written = result.save(out / f"{stem}.png", overlay=overlay, scores=scores)
+            for name, image in _images(path, stem):
+                result = model.segment(image, novel_bias=novel_bias, tile=tile)
+                written = result.save(out / f"{name}.png", overlay=overlay, scores=scores)
+                if place:
+                    write_geotiff(out / f"{name}.tif", result.mask, place)
+                found = ", ".join(f"{name} {share:.1%}" for name, share in result.found.items()) or "only background"
+                yield f"{written[0]}: {found}"
         except GfssError as error:
             if DISK_FULL in str(error):
                 raise
             failed.append(error)
-            continue
-        found = ", ".join(f"{name} {share:.1%}" for name, share in result.found.items()) or "only background"
-        yield f"{written[0]}: {found}"
     if failed and len(paths) > 1:
         for error in failed[1:]:
             note(str(error))
         raise GfssError(f"{len(failed)} of {len(paths)} images were skipped, the others are done; first: {failed[0]}")
     if failed:
         raise failed[0]
+
+
+def _images(path: Path, stem: str) -> Iterator[tuple[str, Picture]]:
+    """What a file shows, each with a name for its mask: an image, or the frames of a video."""
+    if not is_video(path):
+        yield stem, path
+        return
+    for number, frame in enumerate(frames(path), start=1):
+        yield f"{stem}_{number:06d}", frame
 
 
 def refuse_mixture(paths: Sequence[Path], out: Path, names: Sequence[str]) -> None:

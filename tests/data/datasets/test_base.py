@@ -15,6 +15,7 @@ from PIL import Image
 from tests.data.make import boxes, plain, png
 
 from gfss.common.errors import GfssError
+from gfss.data import open_dataset
 from gfss.data.datasets import base as module
 from gfss.data.datasets.base import Dataset, least_area
 from gfss.data.datasets.folder import read_folder
@@ -154,3 +155,18 @@ def test_membership_at_the_edge_of_the_threshold(tmp_path: Path) -> None:
     below[0, 0] = 0
     dataset = read_folder(plain(tmp_path, {"exact": exact, "below": below}, ["cat"]), "train")
     assert dataset.images_of(1).tolist() == [0]
+
+
+def test_the_fingerprint_of_own_data_sees_every_byte(tmp_path: Path) -> None:
+    plain(tmp_path, {"a": boxes(1), "b": boxes(1)}, ["cat"], val=["b"])
+    path = tmp_path / "images" / "b.jpg"
+    content = bytearray(path.read_bytes())
+    assert len(content) > 600
+
+    def fingerprint() -> str:
+        return open_dataset(str(tmp_path), split="val").fingerprint
+
+    before = fingerprint()
+    content[300] ^= 1  # the same size, the same last 256 bytes
+    path.write_bytes(bytes(content))
+    assert fingerprint() != before

@@ -35,6 +35,8 @@ class Dataset:
         ids: image names, in the order of the list file.
         images: image files, one per id.
         masks: index mask files (8-bit PNG), one per id.
+        whole: files are users' own and may change in any byte: the fingerprint reads all of them. Public data sets are
+            told apart by sizes and endings, which takes seconds instead of minutes.
         reference_side: long side of the images that the membership area refers to; None says that the
             images have their original size, so that the area holds as it stands.
     """
@@ -45,6 +47,7 @@ class Dataset:
     images: tuple[Path, ...]
     masks: tuple[Path, ...]
     reference_side: int | None = REFERENCE_SIDE
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -59,10 +62,11 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash over names, sizes and endings of all files; changes when any file does, not when they are copied.
+        """Hash over names, sizes and content of all files; changes when any file does, not when they are copied.
 
-        The ending of a PNG holds the checksum of its pixels, that of a JPEG or WebP is coded data: another image of
-        exactly the same size has another one. Files of other formats are read as a whole.
+        Of public data sets (``whole`` is false) the endings of files are enough: nobody edits them. That of a PNG holds
+        the checksum of its pixels, that of a JPEG or WebP is coded data: another image of exactly the same size has
+        another one. Files of other formats are read as a whole.
         """
         digest = hashlib.sha256(json.dumps([self.classes, self.reference_side]).encode())
         for image, mask in zip(self.images, self.masks, strict=True):
@@ -70,7 +74,7 @@ class Dataset:
                 try:
                     with path.open("rb", buffering=0) as file:
                         size = file.seek(0, os.SEEK_END)
-                        file.seek(max(0, size - ENDING) if path.suffix.lower() in CODED else 0)
+                        file.seek(max(0, size - ENDING) if path.suffix.lower() in CODED and not self.whole else 0)
                         digest.update(f"{path.name}:{size};".encode() + file.read())
                 except FileNotFoundError:
                     raise GfssError(f"{path} is in the list of '{self.name}' but the file is missing") from None

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from gfss.common.errors import GfssError
@@ -31,7 +32,7 @@ def read_own(source: Path, split: str) -> Dataset:
         split: ``train`` or ``val``.
     """
     if is_plain(source):
-        return read_folder(source, split)
+        return replace(read_folder(source, split), whole=True)
     labels = read_labels(source)
     ids = [path.stem for path in labels.images]
     if len(set(ids)) != len(ids):
@@ -45,6 +46,7 @@ def read_own(source: Path, split: str) -> Dataset:
         ids=tuple(ids[i] for i in chosen),
         images=tuple(labels.images[i] for i in chosen),
         masks=tuple(masks[i] for i in chosen),
+        whole=True,
     )
 
 
