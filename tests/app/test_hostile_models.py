@@ -180,3 +180,15 @@ def test_the_check_is_asked_inside_the_lock(taught: Path, tmp_path: Path) -> Non
     write_model(tmp_path / "x", parts, words, "", check=lambda: seen.append((tmp_path / "x" / "model.json").exists()))
     assert seen == [True]
     assert json.loads((tmp_path / "x" / "model.json").read_text())["taught"][0]["name"] == "box"
+
+
+def test_a_tensor_file_with_an_impossible_name(taught: Path, tmp_path: Path) -> None:
+    from gfss.app.model_folder import ABOUT, _about_digest
+
+    folder = rewritten(taught, tmp_path / "x", lambda parts, about: None)
+    about = json.loads((folder / ABOUT).read_text())
+    about["tensors"] = "a\x00b"
+    about["sha256"][ABOUT] = _about_digest(about)
+    (folder / ABOUT).write_text(json.dumps(about))
+    with pytest.raises(GfssError, match="cannot be read"):
+        load(folder)

@@ -10,7 +10,7 @@ from PIL import Image, TiffImagePlugin, TiffTags
 
 from gfss.common.errors import GfssError
 from gfss.common.files import write_atomically
-from gfss.data.images import open_picture
+from gfss.data.images import open_image
 
 # pixel scale, tie points, transformation, the directory of keys and its numbers and texts
 TAGS = {
@@ -29,7 +29,7 @@ def georeference(path: Path) -> Georeference:
     if path.suffix.lower() not in (".tif", ".tiff"):
         return {}
     try:
-        with open_picture(path) as file:
+        with open_image(path) as file:
             tags = getattr(file, "tag_v2", {})
             return {tag: tags[tag] for tag in TAGS if tag in tags}
     except GfssError:  # whoever reads the pixels says what is wrong

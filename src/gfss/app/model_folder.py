@@ -189,10 +189,9 @@ def _digest(content: bytes) -> str:
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
-        raise GfssError(
-            f"{path} belongs to the model but cannot be read ({error.strerror}); copy the folder again"
-        ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise GfssError(f"{path} belongs to the model but cannot be read ({reason}); copy the folder again") from None
 
 
 def _damaged(path: Path, reason: str) -> GfssError:
