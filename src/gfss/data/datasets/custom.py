@@ -32,7 +32,8 @@ def read_own(source: Path, split: str) -> Dataset:
         split: ``train`` or ``val``.
     """
     if is_plain(source):
-        return replace(read_folder(source, split), whole=True)
+        prepared = (source / "about.json").exists()  # by gfss data prepare, from a public release
+        return replace(read_folder(source, split), whole=not prepared)
     labels = read_labels(source)
     ids = [path.stem for path in labels.images]
     if len(set(ids)) != len(ids):
