@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -154,7 +155,7 @@ class Evaluation:
     def record_path(self, out: Path, name: str) -> Path:
         """Where the record of a method is, or will be."""
         recipe, artifact = self.recipe, self.artifact(name)
-        fold = ",".join(recipe.novel_classes) or f"fold{self.fold}"
+        fold = ",".join(map(_plain, recipe.novel_classes)) or f"fold{self.fold}"
         place = f"{fold}{'-contiguous' if recipe.contiguous else ''}{f'-{self.part}' if self.part else ''}"
         folder = out / f"{recipe.data_name}-{_plain(recipe.encoder)}" / place
         return next(folder.glob(f"*-{artifact.identity}.json"), folder / f"{artifact.words}-{artifact.identity}.json")
@@ -337,12 +338,17 @@ def _refuse_what_cannot_be_tuned(recipe: Recipe) -> None:
 
 
 def _words(recipe: Recipe, fold: Fold) -> str:
-    place = "-".join(recipe.novel_classes) or (f"fold{fold}" if fold != "all" else "all")
+    place = "-".join(map(_plain, recipe.novel_classes)) or (f"fold{fold}" if fold != "all" else "all")
     return f"{_plain(recipe.data_name)}-{place}-{_plain(recipe.encoder)}"
 
 
 def _plain(name: str) -> str:
-    return name.replace(":", "-").replace("/", "-")
+    """A name as part of a path, which it cannot lead out of.
+
+    >>> _plain("hf:org/dinov2"), _plain("../../X"), _plain("traffic light")
+    ('hf-org-dinov2', 'X', 'traffic-light')
+    """
+    return re.sub(r"[^\w.+@=]+", "-", name).strip("-.")[:80] or "unnamed"
 
 
 @lru_cache(maxsize=64)
