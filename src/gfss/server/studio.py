@@ -256,7 +256,8 @@ class Studio:
 
     def suggest(self) -> Job:
         """Rank the images without labels by how much a label would help."""
-        paths = {e.path: e.id for e in self.project.images.values() if not self.project.areas(e.id)}
+        unlabelled = [e for e in self.project.images.values() if not self.project.mask_file(e.id).exists()]
+        paths = {entry.path: entry.id for entry in unlabelled}
         if not paths:
             raise Conflict("every image has a label already; there is nothing to suggest")
 
@@ -321,7 +322,7 @@ def report_json(report: Report) -> dict[str, Any]:
     words += [{"text": f"{one.doubt()}.", "kind": "neutral"} for one in rare]
     if not losses:
         text = f"No {'other ' if rare else ''}known class loses more than {GUARD:g} points of IoU."
-        words.insert(0, {"text": text, "kind": "good"})
+        words.append({"text": text, "kind": "good"})
     sections = [
         {
             "title": section.title,
