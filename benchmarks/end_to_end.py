@@ -35,7 +35,7 @@ from gfss.common.files import write_json
 from gfss.common.threads import parallel_map
 from gfss.data.episodes import Task
 from gfss.evaluation.metrics import image_counts
-from gfss.evaluation.protocols import draw_tasks, examine
+from gfss.evaluation.protocols import draw_tasks, evaluate_methods
 from gfss.evaluation.records import peak_memory_mb
 from gfss.experiments.experiment import Experiment
 from gfss.features.bank import build_bank
@@ -117,11 +117,11 @@ def measure(experiment: Experiment, sample: int, tasks: int, images: int | None)
             shown = [i for group in task.supports for i in group] + list(task.queries)
             fitter.initial_response(kept.store.features(shown))  # counted in "once"
         marks = [time.perf_counter()]
-        examine([method], kept, [*turn, *turn])
+        evaluate_methods([method], kept, [*turn, *turn])
         marks.append(time.perf_counter())
         expected = [plain_way(plain, anew, task) for task in turn]
         marks.append(time.perf_counter())
-        examine([method], kept, [*turn, *turn])
+        evaluate_methods([method], kept, [*turn, *turn])
         before, between, after = np.diff([*marks, time.perf_counter()]).tolist()
         seconds["ours"] += (before + after) / 4 / sample
         seconds["plain"] += between / sample

@@ -3,7 +3,7 @@
     python benchmarks/tool_agreement.py --root PASCAL --runs runs --fold 0 --json agreement.json
 
 The support images of one draw of the joint protocol are taught one class after another with ``gfss teach``, all other
-val images are segmented with ``gfss segment``, and the masks that it wrote are counted. The harness examines
+val images are segmented with ``gfss segment``, and the masks that it wrote are counted. The harness evaluates
 ``pcn-support`` on the same draw.
 """
 
@@ -25,7 +25,7 @@ from gfss.data.episodes import Task, joint_task
 from gfss.data.images import read_mask
 from gfss.data.transforms import square_label
 from gfss.evaluation.metrics import METRICS, image_counts
-from gfss.evaluation.protocols import examine
+from gfss.evaluation.protocols import evaluate_methods
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import read_recipe
 
@@ -94,14 +94,14 @@ def main() -> None:
     experiment = opened(options)
     task = joint_task(experiment.val_set, experiment.classes, 0, 0, options.shots)
     start = time.perf_counter()
-    harness = examine([experiment.method("pcn-support", options.shots)], experiment.val_source, [task])[
+    harness = evaluate_methods([experiment.method("pcn-support", options.shots)], experiment.val_source, [task])[
         "pcn-support"
     ].metrics
     expected = {key: metric.summary().model_dump() for key, metric in harness.items()}
-    examined = time.perf_counter()
+    evaluated = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         found = through_the_commands(experiment, task, options.shots, Path(folder))
-    seconds = {"harness": examined - start, "commands": time.perf_counter() - examined}
+    seconds = {"harness": evaluated - start, "commands": time.perf_counter() - evaluated}
     largest = 0.0
     print(f"{len(task.queries)} images, novel: {', '.join(experiment.val_set.classes[c - 1] for c in task.novel)}")
     for key in METRICS:

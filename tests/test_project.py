@@ -124,6 +124,7 @@ MANY_ARGUMENTS = {
     "data/episodes.py:episode",
     "data/episodes.py:joint_episode",
     "reporting/paper.py:comparable_figure",
+    "cli/serve.py:serve",
     "server/serve.py:run",
 }
 

@@ -23,7 +23,7 @@ from gfss.data.episodes import joint_task
 from gfss.data.images import read_mask
 from gfss.data.transforms import square_label
 from gfss.evaluation.metrics import METRICS, image_counts
-from gfss.evaluation.protocols import examine
+from gfss.evaluation.protocols import evaluate_methods
 from gfss.features.bank import build_bank
 from gfss.features.sampler import EpisodeSampler, FeatureStore
 from gfss.methods.pcn import Calibrated
@@ -52,7 +52,7 @@ def agree_with_the_harness(data: Dataset, fold: Fold, network: Network, folder: 
     method = Calibrated(
         NormalisedScoreFusion(NovelFitter(make.NOVEL, form="fast")), network.calibrator, "pcn-support", trained=True
     )
-    expected = examine([method], source, [task])["pcn-support"].metrics
+    expected = evaluate_methods([method], source, [task])["pcn-support"].metrics
 
     model = folder / "model"
     Segmenter(network).save(model)

@@ -88,7 +88,7 @@ def test_runs_lists_and_prunes(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["runs"]) == 0
-    assert "nothing was trained in runs yet" in capsys.readouterr().out
+    assert "nothing has been trained in runs yet" in capsys.readouterr().out
     for rate in (1, 2):
         folder = tmp_path / "runs" / "base" / f"scenes-{rate}"
         folder.mkdir(parents=True)

@@ -9,7 +9,7 @@ from tests.training.tiny import make_context, make_source
 
 from gfss.evaluation import partial_results as module
 from gfss.evaluation.partial_results import Kept, kept_results
-from gfss.evaluation.protocols import draw_tasks, examine
+from gfss.evaluation.protocols import draw_tasks, evaluate_methods
 from gfss.evaluation.results import MethodResult
 from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
@@ -66,7 +66,7 @@ def figures(result: MethodResult) -> list[object]:
 
 
 def run(method: Method, source: EpisodeSampler, kept: Kept | None, tasks: int = TASKS) -> MethodResult:
-    return examine([method], source, draw_tasks(source, "paired", 1, tasks, seed=0), kept=kept)["nsf"]
+    return evaluate_methods([method], source, draw_tasks(source, "paired", 1, tasks, seed=0), kept=kept)["nsf"]
 
 
 def test_an_interrupted_evaluation_goes_on_where_it_stopped(source: EpisodeSampler, kept: Kept) -> None:

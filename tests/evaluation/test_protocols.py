@@ -13,7 +13,7 @@ from torch import Tensor
 from gfss.common.errors import GfssError
 from gfss.data.episodes import Task
 from gfss.evaluation import protocols
-from gfss.evaluation.protocols import ProtocolName, draw_tasks, examine
+from gfss.evaluation.protocols import ProtocolName, draw_tasks, evaluate_methods
 from gfss.evaluation.results import MethodResult
 from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
@@ -38,7 +38,7 @@ def run(source: EpisodeSampler, names: list[str], tasks: list[Task]) -> dict[str
     context = make_context(source)
     seen, oracle = with_oracle(source)
     own: dict[str, Method] = {"oracle": oracle, "background": Background()}
-    return examine([own.get(name) or build_method(name, context) for name in names], seen, tasks)
+    return evaluate_methods([own.get(name) or build_method(name, context) for name in names], seen, tasks)
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -112,7 +112,7 @@ class Broken(Method):
 def test_an_error_in_a_worker_ends_the_examination(source: EpisodeSampler) -> None:
     tasks = draw_tasks(source, "paired", 1, 8, seed=0)
     with threads(2), pytest.raises(GfssError, match="cannot learn"):
-        examine([Broken()], source, tasks)
+        evaluate_methods([Broken()], source, tasks)
 
 
 class Witness(Method):
@@ -139,7 +139,7 @@ def test_all_methods_see_the_same_tasks(source: EpisodeSampler, protocol: Protoc
     first, second = Witness("first"), Witness("second")
     tasks = draw_tasks(source, protocol, 2, 3, seed=0)
     with threads(1):
-        examine([first, second], source, tasks)
+        evaluate_methods([first, second], source, tasks)
     assert len(first.seen) > len(tasks)
     assert all(left is right for left, right in zip(first.seen, second.seen, strict=True))
     supports = [item for item in first.seen if isinstance(item, Support)]
@@ -153,7 +153,7 @@ def test_supports_may_come_from_another_split(source: EpisodeSampler, tmp_path_f
     assert all(len(drawn.queries) == len(source.dataset) for drawn in tasks)
     witness = Witness("witness")
     with threads(1):
-        results = examine([witness], source, tasks, supports=other)
+        results = evaluate_methods([witness], source, tasks, supports=other)
     shown = next(item for item in witness.seen if isinstance(item, Support))
     images = [image for group in tasks[0].supports for image in group]
     assert torch.equal(shown.labels, other.store.bank.labels(images, FOLD.label_table(FOLD.novel)))
@@ -174,7 +174,7 @@ def test_unknown_protocol(source: EpisodeSampler) -> None:
 
 def test_methods_need_different_names(source: EpisodeSampler) -> None:
     with pytest.raises(GfssError, match="two methods have the same name"):
-        examine([Witness("same"), Witness("same")], source, [])
+        evaluate_methods([Witness("same"), Witness("same")], source, [])
 
 
 class NoNumbers(Method):
@@ -193,4 +193,4 @@ class NoNumbers(Method):
 
 def test_scores_that_are_no_numbers_are_refused(source: EpisodeSampler) -> None:
     with pytest.raises(GfssError, match="method 'no-numbers' produced NaN scores"):
-        examine([NoNumbers()], source, draw_tasks(source, "paired", 1, 1, seed=0))
+        evaluate_methods([NoNumbers()], source, draw_tasks(source, "paired", 1, 1, seed=0))

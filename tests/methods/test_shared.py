@@ -1,4 +1,4 @@
-"""One tester for all methods: whatever is entered in ``gfss.methods`` is examined here."""
+"""One tester for all methods: whatever is entered in ``gfss.methods`` is evaluated here."""
 
 from __future__ import annotations
 

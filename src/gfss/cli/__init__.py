@@ -55,11 +55,11 @@ COMMANDS: dict[str, Entry] = {
     "export": Entry("model", "Export a model to ONNX.", OWN_IMAGES),
     "data": Entry("data", "Check and prepare data sets.", DATA, group=True),
     "run": Entry("run", "Run every step of a recipe that is not done yet.", RESEARCH),
-    "evaluate": Entry("evaluate", "Evaluate trained methods under a protocol.", RESEARCH),
+    "evaluate": Entry("evaluate", "Evaluate methods and print their figures.", RESEARCH),
     "tables": Entry("tables", "Print records as tables.", RESEARCH),
     "tune": Entry("tune", "Compare settings on held-out base classes.", RESEARCH),
     "reproduce": Entry("reproduce", "Reproduce a table or figure of the paper.", RESEARCH),
-    "runs": Entry("runs", "List what was trained; remove what nothing needs.", RESEARCH, group=True),
+    "runs": Entry("runs", "List what was trained; remove what is not needed.", RESEARCH, group=True),
 }
 
 app = typer.Typer(
@@ -81,9 +81,9 @@ def _options(
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error (accepted anywhere on the command line).")
     ] = False,
-    threads: Annotated[int, typer.Option(min=0, max=1024, help="CPU threads; all cores if 0.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, max=1024, help="CPU threads (0: all cores).")] = 0,
     device: Annotated[
-        str, typer.Option(help="cpu, cuda, or cuda:1 ...; torchrun gives each of its processes a GPU of its own.")
+        str, typer.Option(help="cpu, cuda or cuda:1 ...; with torchrun every process gets its own GPU.")
     ] = "cpu",
     runs: Annotated[Path, typer.Option(help="Folder of trained base models and methods.")] = options.RUNS,
     encoder_weights: Annotated[Path | None, typer.Option(help="File with the encoder's weights.")] = None,

@@ -18,13 +18,13 @@ def evaluate(
     recipe: o.RecipeName,
     change: o.Changes = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Folder of records; none are written without.")
+        Path | None, typer.Option("-o", "--out", help="Folder for records (default: none are written).")
     ] = None,
 ) -> None:
-    """Evaluate the methods of a recipe with what is trained already, and print their figures.
+    """Evaluate the trained methods of a recipe and print their figures.
 
-    Nothing is trained; gfss run does that. With --out one JSON record each is
-    written. Processes started together by torchrun share the tasks; the
+    Nothing is trained; gfss run does that. With --out, one JSON record
+    per method is written. Processes started together by torchrun share the tasks; the
     records are the same.
 
     Example: gfss evaluate frozen/pascal-lite0 --set methods=nsf,pcn --set folds=0 --set shots=1 --runs trained

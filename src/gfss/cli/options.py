@@ -27,17 +27,15 @@ def within(low: float, high: float) -> Callable[[float], float]:
 
 
 RecipeName = Annotated[
-    str, typer.Argument(help="A recipe file, or its name below recipes, as frozen/pascal-lite0.", metavar="RECIPE")
+    str, typer.Argument(help="Recipe file, or a name such as frozen/pascal-lite0.", metavar="RECIPE")
 ]
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", help="Change a setting: key=value, base.epochs=2 for nested ones.")
-]
+Changes = Annotated[list[str] | None, typer.Option("--set", help="Change a setting, such as folds=0 or base.epochs=2.")]
 RUNS = Path("runs")
 
 
 @dataclass
 class Common:
-    """Options of every command; they may stand anywhere on the line.
+    """Options of every command; they are accepted anywhere on the command line.
 
     Attributes:
         runs: folder of artefacts.

@@ -45,15 +45,15 @@ class Format(StrEnum):
 @app.command("reproduce")
 def reproduce(
     name: Annotated[str, typer.Argument(help="table1 to table8, or fig1 to fig6.")],
-    recipe: Annotated[str, typer.Option(help="Recipe to run or to take models from; a frozen one if left out.")] = "",
+    recipe: Annotated[str, typer.Option(help="Recipe with the models (default: the frozen one).")] = "",
     change: o.Changes = None,
-    run: Annotated[bool, typer.Option("--run", help="First run what is missing.")] = False,
+    run: Annotated[bool, typer.Option("--run", help="Run what is missing first.")] = False,
     results: Annotated[list[Path] | None, typer.Option(help="Folders of records (default: results).")] = None,
-    protocol: Annotated[Protocol, typer.Option(help="paired is the paper's.")] = Protocol.PAIRED,
-    metric: Annotated[Metric, typer.Option(help="per-image is the paper's.")] = Metric.PER_IMAGE,
-    style: Annotated[Format, typer.Option("--format", "-f", help="Form of a table.")] = Format.TEXT,
+    protocol: Annotated[Protocol, typer.Option(help="Protocol (the paper's: paired).")] = Protocol.PAIRED,
+    metric: Annotated[Metric, typer.Option(help="Metric (the paper's: per-image).")] = Metric.PER_IMAGE,
+    style: Annotated[Format, typer.Option("--format", "-f", help="Output format of a table.")] = Format.TEXT,
 ) -> None:
-    """Make a table or a figure of the paper from records and trained models, the paper's numbers beside ours.
+    """Reproduce a table or figure of the paper from records and trained models, the paper's numbers beside ours.
 
     Cells without a record say "not run"; --run does what is missing first.
     Figures need the data and trained models; they are written to the folder figures.
@@ -64,7 +64,7 @@ def reproduce(
     if name not in FIGURES:
         target(name)
     if name == "table8" and (protocol, metric) != (Protocol.PAIRED, Metric.PER_IMAGE):
-        raise GfssError("table8 shows H of the paired protocol under the per-image metric only; leave the options out")
+        raise GfssError("table8 shows H of the paired protocol under the per-image metric only; omit the options")
     plan = _plan(name, recipe, change or [], protocol if run else "", places[0])
     if run:
         from gfss.common.progress import console

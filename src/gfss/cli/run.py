@@ -33,17 +33,17 @@ def run(
     recipe: o.RecipeName,
     change: o.Changes = None,
     only: Annotated[
-        Only | None, typer.Option(help="Stop early: after the feature bank, the base models or the trained methods.")
+        Only | None, typer.Option(help="Stop after the feature bank, the base models or the trained methods.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps with rough times and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps with rough times and exit.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Write an HTML report of the records at the end.")] = False,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of records.")] = Path("results"),
 ) -> None:
-    """Run every step of a recipe that is not done yet: base models, trained methods, evaluations.
+    """Run every step of a recipe that is not done yet: base models, methods, evaluations.
 
-    Everything that is made has a folder whose name carries a hash of all that
-    it depends on; a step is done if its folder is complete, an evaluation if
-    its record is there. After an interruption the same command continues.
+    The folder of a step carries a hash of everything it depends on; a step is
+    done if its folder is complete, an evaluation if its record exists. After
+    an interruption the same command continues.
     """
     from gfss.common.progress import console
     from gfss.experiments.requirements import missing

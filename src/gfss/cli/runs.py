@@ -9,13 +9,13 @@ import typer
 
 from gfss.cli import options as o
 
-app = typer.Typer(help="List what was trained with what tells it apart; remove what nothing needs.")
+app = typer.Typer(help="List what was trained; remove what is not needed.")
 MEGABYTE = 1e6
 
 
 @app.callback(invoke_without_command=True)
 def runs(context: typer.Context) -> None:
-    """List the artefacts in the folder of runs, with the settings that tell them apart."""
+    """List the artefacts in the folder of runs, with the settings in which they differ."""
     from gfss.experiments.artifacts import distinguishing, stored_artifacts
 
     if context.invoked_subcommand:
@@ -27,20 +27,20 @@ def runs(context: typer.Context) -> None:
             state = "" if one.is_complete else "  (not complete)"
             typer.echo(f"  {one.folder.name}{state}{f'  {words}' if words else ''}")
     if not found:
-        typer.echo(f"nothing was trained in {o.common.runs} yet; gfss run does")
+        typer.echo(f"nothing has been trained in {o.common.runs} yet; use gfss run")
 
 
 @app.command("prune")
 def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
-    """Remove what neither a recipe nor a record (in results or tuning) nor anything trained on it needs."""
+    """Remove what no recipe, no record (in results or tuning) and no other artefact needs."""
     from gfss.experiments.artifacts import remove, stored_artifacts, unneeded
     from gfss.experiments.runner import needed_artifacts
 
     found = unneeded(stored_artifacts(o.common.runs), needed_artifacts())
     if not found:
-        typer.echo("everything is needed")
+        typer.echo("nothing to remove: everything is needed")
         return
     for one in found:
         typer.echo(f"  {one.folder}  {one.bytes / MEGABYTE:.1f} MB")

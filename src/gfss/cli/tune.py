@@ -18,12 +18,12 @@ def tune(
     change: o.Changes = None,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of records.")] = Path("tuning"),
 ) -> None:
-    """Compare the methods of a recipe on base classes held out, never on novel ones.
+    """Compare the methods of a recipe on held-out base classes, never on novel ones.
 
     Calibrators are trained on episodes of all parts of the base classes but
     one and evaluated on the part left out, with a base model that has seen
     neither its classes nor its images. So settings can be chosen without a
-    look at what they will be tested on. Give every setting a name of its own
+    look at what they will be tested on. Give every setting its own name
     under `methods`; `protocols.paired` is the number of tasks.
     """
     from gfss.cli.tables import print_tables

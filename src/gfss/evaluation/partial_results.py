@@ -63,7 +63,7 @@ class Kept:
             self._written = time.monotonic()
 
     def remove(self) -> None:
-        """The records are written; another evaluation shall compute everything anew."""
+        """The records are written; another evaluation computes everything again."""
         if self._known() <= self._most:
             self.path.unlink(missing_ok=True)
 

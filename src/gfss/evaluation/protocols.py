@@ -1,4 +1,4 @@
-"""How methods are examined: the paired protocol (the paper's) and the joint one.
+"""How methods are evaluated: the paired protocol (the paper's) and the joint one.
 
 All methods of a call see exactly the same tasks, and each task's features are read once for all of them. Tasks are
 worked on side by side, one per torch thread.
@@ -49,7 +49,7 @@ def draw_tasks(
     raise unknown("protocol", protocol, ("paired", "joint"))
 
 
-def examine(
+def evaluate_methods(
     methods: Sequence[Method],
     source: EpisodeSampler,
     tasks: Sequence[Task],
@@ -77,7 +77,7 @@ def examine(
 
     def work(drawn: Task) -> dict[str, Outcome]:
         with copies.one() as own, torch.no_grad():
-            return _examine_task(own, source, supports or source, drawn, fold)
+            return _evaluate_task(own, source, supports or source, drawn, fold)
 
     with Bar("tasks", len(tasks), done) as bar:
         outcomes = parallel_map(work, tasks[done:], source.store.device)
@@ -92,7 +92,7 @@ def examine(
     return results
 
 
-def _examine_task(
+def _evaluate_task(
     methods: Sequence[Method], source: EpisodeSampler, supports: EpisodeSampler, drawn: Task, fold: Fold
 ) -> dict[str, Outcome]:
     support = supports.support(drawn, fold)

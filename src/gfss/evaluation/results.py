@@ -37,7 +37,7 @@ class Outcome:
         """Add the time of a block to a part."""
         start = time.perf_counter()
         yield
-        if torch.cuda.is_initialized():  # what a graphics card was asked for is done
+        if torch.cuda.is_initialized():  # what a GPU was asked for is done
             torch.cuda.synchronize()
         self.seconds[part] += time.perf_counter() - start
 

@@ -25,7 +25,7 @@ from gfss.data.episodes import Task, task
 from gfss.evaluation.base_model import base_miou
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.partial_results import kept_results
-from gfss.evaluation.protocols import draw_tasks, examine
+from gfss.evaluation.protocols import draw_tasks, evaluate_methods
 from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, read_records, versions, write_records
 from gfss.evaluation.results import MethodResult
 from gfss.evaluation.summary import summarise
@@ -209,7 +209,7 @@ def evaluate_step(experiment: Experiment, step: Step, out: Path | None) -> list[
     about = {"evaluations": {name: one.identity for name, one in artifacts.items()}, "device": experiment.device.type}
     about |= {"trained": [_key(experiment, one) for one in artifacts.values()], "share": [workers.rank, workers.world]}
     kept = kept_results(about)
-    shared = workers.gather(examine(methods, source, drawn[workers.rank :: workers.world], supports, kept))
+    shared = workers.gather(evaluate_methods(methods, source, drawn[workers.rank :: workers.world], supports, kept))
     results = {name: reduce(add, (part[name] for part in shared)) for name in shared[0]}
     seconds = {"prepare": prepared, "all methods": time.perf_counter() - start}
     records = [
