@@ -117,7 +117,7 @@ def build_bank(
                 f"a little off; {below} and {below + encoder.stride} fit"
             )
         fast = fast_form(encoder, size) if encoder.device.type == "cpu" else encoder.eval()
-        begun: deque[int] = deque()
+        unfinished: deque[int] = deque()
 
         def images() -> Iterator[int]:
             """Those of every shard that is still missing when its turn comes; another process may have made it."""
@@ -125,7 +125,7 @@ def build_bank(
                 if _intact(folder, number):
                     bar.advance(len(shards[number]))
                 else:
-                    begun.append(number)
+                    unfinished.append(number)
                     yield from shards[number]
 
         done = len(dataset) - sum(len(shards[n]) for n in todo)
@@ -135,8 +135,8 @@ def build_bank(
             for row in parallel_map(lambda i: _encode(fast, dataset, i, size, levels, encoder.device), images()):
                 rows.append(row)
                 bar.advance()
-                if len(rows) == len(shards[begun[0]]):
-                    _write_shard(folder, begun.popleft(), rows)
+                if len(rows) == len(shards[unfinished[0]]):
+                    _write_shard(folder, unfinished.popleft(), rows)
                     rows = []
     about = {"data": dataset.name, "size": size, "channels": channels, "count": len(dataset)}
     write_json(folder / "bank.json", about)
