@@ -152,7 +152,7 @@ def test_text_and_page_say_the_same(report: Report, tmp_path: Path) -> None:
     assert page.count("data:image/svg+xml") == sum(bool(section.curve) for section in report.sections) > 0
     sources = re.findall(r'src="([^;]+);', page)
     assert set(sources) <= {"data:image/svg+xml", "data:image/jpeg"}
-    assert sources.count("data:image/jpeg") == 3 * sum(c.image is not None for s in report.sections for c in s.worst)
+    assert sources.count("data:image/jpeg") == 4 * sum(c.image is not None for s in report.sections for c in s.worst)
     assert "http" not in page
 
 

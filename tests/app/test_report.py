@@ -12,3 +12,21 @@ def test_a_loss_names_the_images_where_it_is() -> None:
 
 def test_a_loss_without_lost_pixels_names_no_image() -> None:
     assert Loss("dog", "the val images", 3.0, ()).sentence() == "'dog' loses 3.0 points of IoU on the val images"
+
+
+def test_examples_show_the_labels_without_padding_and_name_the_colours() -> None:
+    import numpy as np
+
+    from gfss.app.report import Change
+    from gfss.app.report_page import _example
+
+    truth = np.full((8, 8), 255, dtype=np.uint8)
+    truth[:5, :6] = 0  # the rest of the square is padding
+    truth[1, 1] = 2
+    after = np.full((8, 8), 1, dtype=np.uint8)
+    shown = _example(
+        Change("a.jpg", {"dog": 1}, truth, after, np.zeros((8, 8, 3), np.uint8), truth), ("background", "cat", "dog")
+    )
+    assert [view.shape for view in shown["views"]] == [(5, 6, 3)] * 4
+    assert [name for name, _ in shown["legend"]] == ["cat", "dog"]
+    assert len({colour for _, colour in shown["legend"]}) == 2

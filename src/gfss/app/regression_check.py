@@ -116,7 +116,7 @@ def _change(case: Case, old: Tensor, new: Tensor, truth: Tensor, known: Sequence
     broken = truth[(old == truth) & (new != truth)]
     pixels = torch.bincount(broken.long(), minlength=len(names)).tolist()
     lost = {name: count for name, count in zip(names, pixels, strict=True) if count and name in known}
-    return Change(case.id, lost, old[0].numpy(), new[0].numpy(), case.image)
+    return Change(case.id, lost, old[0].numpy(), new[0].numpy(), case.image, truth[0].numpy())
 
 
 def _rows(counts: Tensor, known: Sequence[str], names: Sequence[str]) -> list[ClassRow]:

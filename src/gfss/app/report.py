@@ -45,6 +45,7 @@ class Change:
     before: np.ndarray
     after: np.ndarray
     image: np.ndarray | None
+    truth: np.ndarray | None = None
 
     @property
     def total(self) -> int:

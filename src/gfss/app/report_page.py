@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gfss.common.html import render
+from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.contact_sheet import class_colours, overlay
 
 if TYPE_CHECKING:
@@ -79,13 +80,27 @@ def _section(section: Section, guard: float, least: int) -> dict[str, Any]:
     }
 
 
-def _example(change: Change, names: Sequence[str]) -> tuple[list[np.ndarray], str]:
-    """The image, before and after, and a caption."""
+def _example(change: Change, names: Sequence[str]) -> dict[str, Any]:
+    """The image, its labels, before and after without the padding, a caption, and the colours of the classes shown."""
     assert change.image is not None
     colours = class_colours(len(names) - 1)
-    views = [change.image, *(overlay(change.image, mask, colours) for mask in (change.before, change.after))]
+    masks = [mask for mask in (change.truth, change.before, change.after) if mask is not None]
+    part = _without_padding(change.image if change.truth is None else change.truth != VOID)
+    image, masks = change.image[part], [mask[part] for mask in masks]
+    shown = sorted({int(value) for mask in masks for value in np.unique(mask)} - {BACKGROUND, VOID})
     lost = ", ".join(f"{name} {pixels}" for name, pixels in change.lost.items())
-    return views, f"{change.id}: pixels lost by {lost}"
+    return {
+        "views": [image, *(overlay(image, mask, colours) for mask in masks)],
+        "caption": f"{change.id}: pixels lost by {lost}",
+        "legend": [(names[value], "#{:02x}{:02x}{:02x}".format(*colours[value])) for value in shown],
+    }
+
+
+def _without_padding(content: np.ndarray) -> tuple[slice, slice]:
+    """The part of a square image that is not padding at its bottom and right."""
+    plane = content.reshape(*content.shape[:2], -1).any(axis=-1)
+    rows, columns = np.flatnonzero(np.any(plane, axis=1)), np.flatnonzero(np.any(plane, axis=0))
+    return slice(0, int(rows.max(initial=0)) + 1), slice(0, int(columns.max(initial=0)) + 1)
 
 
 def bias_chart(curve: Sequence[CurvePoint]) -> Figure:
