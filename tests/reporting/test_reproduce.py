@@ -143,7 +143,7 @@ def test_costs_of_frozen_and_trained_encoders_stand_beside_their_own_figures(tmp
 @pytest.mark.parametrize("options", [["--protocol", "joint"], ["--metric", "accumulated"]])
 def test_table_8_has_one_protocol_and_metric(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "table8", *options]) == 2
-    assert "leave the options out" in capsys.readouterr().err
+    assert "omit the options" in capsys.readouterr().err
 
 
 def test_other_supports_and_folds_have_tables_of_their_own() -> None:
