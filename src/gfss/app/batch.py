@@ -24,7 +24,7 @@ class Segments(Protocol):
     @property
     def classes(self) -> tuple[str, ...]: ...
 
-    def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result: ...
+    def segment(self, image: Picture, *, balance: float = 0.0, tile: bool = False) -> Result: ...
 
 
 def segment_files(
@@ -32,7 +32,7 @@ def segment_files(
     paths: Sequence[Path],
     out: Path,
     *,
-    novel_bias: float = 0.0,
+    balance: float = 0.0,
     tile: bool = False,
     overlay: bool = True,
     scores: bool = False,
@@ -52,7 +52,7 @@ def segment_files(
         place = georeference(path)
         try:
             for name, image in _images(path, stem):
-                result = model.segment(image, novel_bias=novel_bias, tile=tile)
+                result = model.segment(image, balance=balance, tile=tile)
                 written = result.save(out / f"{name}.png", overlay=overlay, scores=scores)
                 if place:
                     write_geotiff(out / f"{name}.tif", result.mask, place)

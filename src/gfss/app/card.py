@@ -13,29 +13,23 @@ def model_card(
     base: BaseCard,
     taught: Sequence[Mapping[str, Any]],
     versions: Mapping[str, str],
-    seed: int,
     changes: Mapping[str, Any] | None,
-    calibrator: str | None,
 ) -> str:
     """The card as Markdown; names that look like HTML are written so that they are text.
 
     Args:
         taught: as written to ``model.json``: name and supports of every taught class.
         versions: of the programs that made the model.
-        seed: of the fitting.
         changes: the last report in figures.
-        calibrator: name of the model's calibrator, if it has one.
     """
     encoder = "trained with the model" if base.trained_encoder else f"pretrained, frozen (hash {base.encoder_hash})"
-    calibration = f"calibrated ({calibrator})" if calibrator else "not calibrated"
     lines = [
         "# Model card",
         "",
         f"- Encoder: {base.encoder}, {encoder}",
         f"- Input: {base.size} x {base.size} pixels, aspect ratio kept",
         f"- Base model trained on: {base.data}" + ("" if base.fold is None else f", fold {base.fold}"),
-        f"- New classes enter by: normalised score fusion, {calibration}",
-        f"- Seed: {seed}",
+        "- New classes: logistic regression on all levels of the encoder, threshold from the support images",
         f"- Made with: {', '.join(f'{name} {version}' for name, version in versions.items())}",
         "",
         f"## Base classes ({len(base.classes)})",
@@ -46,7 +40,10 @@ def model_card(
         "",
     ]
     for one in taught:
-        lines += [f"### {_cell(one['name'])}", "", "| lesson | image | sha256 of its pixels |", "|---|---|---|"]
+        estimate = one["verdict"]["estimate"]
+        lines += [f"### {_cell(one['name'])}", ""]
+        lines += [f"Estimated IoU {estimate['iou']:.0f} (from {estimate['images']} images), balance {one['balance']:g}"]
+        lines += ["", "| lesson | image | sha256 of its pixels |", "|---|---|---|"]
         lines += [f"| {s['lesson']} | {_cell(s['id'])} | {s['sha256'][:16]} |" for s in one["supports"]]
         lines.append("")
     if not taught:

@@ -1,4 +1,4 @@
-"""A model as one ONNX file: encoder, head, novel classifier and calibrator at a fixed input size."""
+"""A model as one ONNX file: encoder, head and rows of taught classes at a fixed input size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from gfss.app.network import Knowledge, Network, taught_classes
+from gfss.app.network import Network, Taught, taught_classes
 from gfss.common.files import make_folder, write_atomically
 
 INPUT, OUTPUT = "images", "scores"
@@ -23,16 +23,17 @@ INPUT, OUTPUT = "images", "scores"
 class Scores(nn.Module):
     """Images (1, 3, size, size) in [0, 1] to logits (1, classes, h, w)."""
 
-    def __init__(self, network: Network, knowledge: Knowledge | None) -> None:
+    def __init__(self, network: Network, taught: Taught | None) -> None:
         super().__init__()
         self.network = network
-        self.knowledge = knowledge
+        self.taught = taught
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.network.scores(self.network.base(images), self.knowledge)
+        levels = self.network.base.encoder.fine_levels(images)
+        return self.network.scores(self.network.with_colours(levels, images), self.taught)
 
 
-def export_onnx(network: Network, knowledge: Knowledge | None, classes: Sequence[str], path: Path) -> None:
+def export_onnx(network: Network, taught: Taught | None, classes: Sequence[str], path: Path) -> None:
     """Write a model as ONNX, its class names in the metadata.
 
     Args:
@@ -45,7 +46,7 @@ def export_onnx(network: Network, knowledge: Knowledge | None, classes: Sequence
     with tempfile.TemporaryDirectory() as folder, _quietly():
         raw = Path(folder) / "raw.onnx"
         torch.onnx.export(
-            Scores(network, knowledge).eval(),
+            Scores(network, taught).eval(),
             (example,),
             raw,
             input_names=[INPUT],
@@ -58,7 +59,7 @@ def export_onnx(network: Network, knowledge: Knowledge | None, classes: Sequence
         "gfss": "model",
         "classes": json.dumps(list(classes)),
         "size": str(network.size),
-        "taught": str(taught_classes(knowledge)),
+        "taught": str(taught_classes(taught)),
     }
     onnx.helper.set_model_props(model, about)
     with write_atomically(path) as file:

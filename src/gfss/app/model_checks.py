@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from gfss.app.teaching import ClassFit
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.models.novel.classifier import NovelClassifier
 
 Part = TypeVar("Part", bound=nn.Module)
 
@@ -81,14 +81,9 @@ def refuse_infinite(tensors: Mapping[str, Tensor], kind: str, source: str) -> No
             )
 
 
-def check_classifier(classifier: NovelClassifier | None, taught: Sequence[object], source: str) -> None:
-    """Raise if a novel classifier is not one of the taught classes."""
-    if classifier is None:
-        return
-    fields = {name: getattr(classifier, name) for name in NovelClassifier.__dataclass_fields__}
-    refuse_infinite(fields, "novel classifier", source)
-    hidden = classifier.first_bias.shape[-1]
-    expected = ((1, hidden), (1, len(taught) + 1, hidden), (1, len(taught) + 1))
-    shapes = (classifier.first_bias.shape, classifier.second.shape, classifier.second_bias.shape)
-    if classifier.first.ndim != 5 or tuple(map(tuple, shapes)) != expected:
-        raise GfssError(f"the novel classifier of {source} does not fit its {len(taught)} taught class(es)")
+def check_fits(fits: Sequence[ClassFit], channels: int, source: str) -> None:
+    """Raise if the rows of taught classes do not fit the encoder, or are not numbers."""
+    for fit in fits:
+        refuse_infinite({"weight": fit.weight, "bias": fit.bias}, "rows of taught classes", source)
+        if fit.weight.shape != (channels,) or fit.bias.shape != ():
+            raise GfssError(f"the rows of taught classes of {source} do not fit its encoder's {channels} channels")

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from gfss.app.model_checks import check_words, one_sentence
 from gfss.app.model_folder import is_model, read_model
 from gfss.app.network import Network
 from gfss.common.errors import GfssError, unknown
 from gfss.common.files import read_json
-from gfss.methods import Context, build_method
-from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
-from gfss.models.base_model import BaseModel
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.novel.classifier import NovelOptions
 from gfss.training.base_checkpoints import load_base
 from gfss.training.checkpoints import has_checkpoint, load_checkpoint
-from gfss.training.method_checkpoints import load_method
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 
@@ -51,47 +43,18 @@ def is_embedded(name: str | Path) -> bool:
 
 
 def has_training(folder: Path) -> bool:
-    """Whether a folder is a base model or a method that ``gfss run`` trained."""
+    """Whether a folder is a base model that ``gfss run`` trained, or a method on one."""
     return has_checkpoint(folder, "base") or has_checkpoint(folder, "method")
 
 
 def read_training(folder: Path, weights: Path | None = None) -> Network:
-    """The network of what was trained: base model and calibrator (normalised score fusion alone without one).
+    """The network of a trained base model.
 
     Args:
-        folder: of a base model, or of one method.
+        folder: of the base model, or of a method that was trained on it.
         weights: file with the encoder's weights, where they do not come with a package.
     """
-    method = folder if has_checkpoint(folder, "method") else None
-    return join_training(_base_folder(folder), method, weights)
-
-
-def join_training(base: Path, method: Path | None, weights: Path | None = None) -> Network:
-    """The network of a base model's folder and a calibrator's, which was trained on the same encoder."""
-    model = load_base(base, weights=weights)
-    if method is None:
-        return Network(model, None, NovelOptions())
-    about = load_checkpoint(method, "method")[1]
-    stored: dict[str, Any] = about.get("training", {}).get("novel", {})
-    if stored:
-        stored = {**stored, "features": tuple(stored["features"])}
-    novel = NovelOptions(**stored)
-    return Network(model, read_calibrator(method, model, novel), novel)
-
-
-def read_calibrator(folder: Path, model: BaseModel, novel: NovelOptions) -> Calibrator:
-    """A trained calibrator; it may have been trained beside other base classes, which it treats as a set.
-
-    Args:
-        novel: how the novel classifiers are fitted that it stands on.
-    """
-    name = str(load_checkpoint(folder, "method")[1].get("method"))
-    side = model.encoder.map_size(model.card.size)
-    method = build_method(name, Context(model, (side, side), NovelFitter(novel, form="fast")))
-    if not isinstance(method, Calibrated) or type(method.inner) is not NormalisedScoreFusion:
-        raise GfssError(f"{folder} holds the method '{name}'; a model takes a calibrator on nsf, such as pcn-support")
-    load_method(folder, method, model.card)
-    return method.calibrator
+    return Network(load_base(_base_folder(folder), weights=weights))
 
 
 def describe_classes(model: str | Path) -> list[str]:

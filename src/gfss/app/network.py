@@ -1,4 +1,4 @@
-"""What runs in every model: encoder, pyramid head, novel classifier and calibrator in one row."""
+"""What runs in every model: encoder, pyramid head, the rows of taught classes and the mask refiner."""
 
 from __future__ import annotations
 
@@ -12,50 +12,52 @@ from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
 from gfss.data.transforms import to_tensor
-from gfss.methods.pcn import pcn_scores
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.support_similarity import SupportMemory
-from gfss.models.fusion import normalised_score_fusion
-from gfss.models.novel.classifier import NovelClassifier, NovelOptions, novel_maps
+from gfss.models.calibrators.mask_refiner import ClassMemory, MaskRefiner, grid_colours
+from gfss.models.encoders.base import to_size
+from gfss.models.novel.logistic import LogisticHead, finest_grid, unit_maps
 from gfss.models.ops.fused_encoder import Run, fast_form
+from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import Features
 
-CHUNK = 16  # images that go through the head at once
 HALF_LIMIT = 65504  # largest value of fp16
-MOST_BIAS = 100  # beyond, one side has won long ago
-SHARPNESS = 10.0  # of normalised score fusion's scores where there is no calibrator
+COLOURS = "colours"  # beside the encoder levels of an image, where there is a refiner
+MOST_BALANCE = 100  # beyond, one side has won long ago
 
 
 @dataclass(frozen=True)
-class Knowledge:
-    """What was taught: the novel classifier, and what the calibrator remembers of the support images."""
+class Taught:
+    """The fitted state of all taught classes.
 
-    classifier: NovelClassifier
-    memory: SupportMemory | None
+    Attributes:
+        head: one row per class; log-odds of the class against everything else.
+        balance: (classes,) what is added to the log-odds: the threshold chosen from the supports, and what the user
+            adds to it.
+        memories: what the refiner remembers of every class; None where it stays out of the way.
+    """
+
+    head: LogisticHead
+    balance: Tensor
+    memories: tuple[ClassMemory | None, ...]
 
     @property
     def classes(self) -> int:
         """Number of taught classes."""
-        return self.classifier.second.shape[1] - 1
+        return len(self.balance)
 
 
 class Network(nn.Module):
-    """From square images to class scores; what was taught comes in as :class:`Knowledge`.
-
-    Features are rounded to fp16 where the evaluation harness keeps them in fp16, so that both give the same figures.
+    """From square images to class scores; what was taught comes in as :class:`Taught`.
 
     Args:
         base: the base model.
-        calibrator: None leaves normalised score fusion as it is.
-        options: how novel classifiers are fitted.
+        refiner: corrects the maps of taught classes, where there is one for the encoder.
     """
 
-    def __init__(self, base: BaseModel, calibrator: Calibrator | None, options: NovelOptions) -> None:
+    def __init__(self, base: BaseModel, refiner: MaskRefiner | None = None) -> None:
         super().__init__()
         self.base = base
-        self.calibrator = calibrator
-        self.options = options
+        self.refiner = refiner
         self.requires_grad_(False).eval()
 
     @property
@@ -68,57 +70,80 @@ class Network(nn.Module):
         """Side of the square input."""
         return self.base.card.size
 
-    @property
-    def base_rows(self) -> Tensor:
-        """Rows of the base classifier, (base + 1, channels)."""
-        return self.base.head.classifier.weight.detach()[:, :, 0, 0]
-
     @cached_property
     def _fast(self) -> Run:
-        return fast_form(self.base.encoder, self.size)
+        return fast_form(self.base.encoder, self.size, fine=True)
 
     @torch.inference_mode()
     def levels(self, square: np.ndarray) -> dict[str, Tensor]:
-        """Encoder levels that the head reads, of a square image (size, size, 3): name -> (1, channels, h, w) fp16."""
-        maps = self._fast(to_tensor(square[None]).contiguous(memory_format=torch.channels_last))
-        return {name: maps[name].clamp(-HALF_LIMIT, HALF_LIMIT).half().contiguous() for name in self.base.head.channels}
+        """What is kept of a square image (size, size, 3): name -> (1, channels, h, w) fp16.
 
-    @torch.inference_mode()
+        All encoder levels at their own resolutions, and the colours on the finest grid.
+        """
+        images = to_tensor(square[None])
+        maps = self._fast(images.contiguous(memory_format=torch.channels_last))
+        maps = self.with_colours(maps, images)
+        return {name: level.clamp(-HALF_LIMIT, HALF_LIMIT).half().contiguous() for name, level in maps.items()}
+
+    def with_colours(self, maps: dict[str, Tensor], images: Tensor) -> dict[str, Tensor]:
+        """Levels and, where there is a refiner, the colours that it reads."""
+        if self.refiner is None:
+            return maps
+        return {**maps, COLOURS: grid_colours(images, finest_grid(maps))}
+
     def features(self, levels: Mapping[str, Tensor]) -> Features:
         """Everything the head says of encoder levels."""
-        computed = self.base.head({name: level.float() for name, level in levels.items()})
-        return computed.map(lambda tensor: tensor.half().float())
+        names = list(self.base.head.channels)
+        size = levels[names[-1]].shape[-2:]
+        return self.base.head({name: to_size(levels[name].float(), size) for name in names})
 
-    def scores(self, features: Features, knowledge: Knowledge | None) -> Tensor:
-        """Logits (batch, background + base + taught, h, w): the largest wins, the softmax are probabilities."""
-        if knowledge is None:
-            return features.base
-        novel = knowledge.classifier.logits(novel_maps(features, self.options))
-        if self.calibrator is None:
-            return normalised_score_fusion(features.base, novel) * SHARPNESS
-        return pcn_scores(features, novel, self.calibrator, knowledge.memory)
+    def scores(self, levels: Mapping[str, Tensor], taught: Taught | None) -> Tensor:
+        """Logits (batch, background + base + taught, h, w): the largest wins, the softmax are probabilities.
+
+        Without taught classes these are the base model's. Otherwise the best known class has 0, so that a taught class
+        wins where its log-odds, moved by its balance, are positive; the maps have the finest level's resolution.
+        """
+        known = self.features(levels).base
+        if taught is None:
+            return known
+        maps = encoder_maps(levels)
+        novel = taught.head.logits(maps)
+        if self.refiner is not None:
+            refined = [
+                odds if memory is None else self.refiner.refine(taught.head, i, memory, maps, levels[COLOURS].float())
+                for i, (odds, memory) in enumerate(zip(novel.split(1, dim=1), taught.memories, strict=True))
+            ]
+            novel = torch.cat(refined, dim=1)
+        novel = novel + taught.balance[:, None, None]
+        known = upsample(known.log_softmax(dim=1), (novel.shape[-2], novel.shape[-1]))
+        return torch.cat([known - known.amax(dim=1, keepdim=True), novel], dim=1)
 
     @torch.inference_mode()
-    def score_map(self, square: np.ndarray, knowledge: Knowledge | None, bias: float = 0.0) -> Tensor:
-        """Logits (classes, h, w) of a square image, taught classes moved by ``bias``."""
-        scores = self.scores(self.features(self.levels(square)), knowledge)[0]
-        return with_bias(scores, taught_classes(knowledge), bias)
+    def score_map(self, square: np.ndarray, taught: Taught | None, balance: float = 0.0) -> Tensor:
+        """Logits (classes, h, w) of a square image, taught classes moved by ``balance``."""
+        return with_balance(self.scores(self.levels(square), taught)[0], taught_classes(taught), balance)
 
 
-def refuse_bias(bias: float) -> None:
-    """Raise if a bias is not a number to add to scores."""
-    if not abs(bias) <= MOST_BIAS:
-        raise GfssError(f"the novel bias is {bias}; expected a number from -{MOST_BIAS} to {MOST_BIAS}, 0 for none")
+def encoder_maps(levels: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Unit maps of the encoder levels of an image."""
+    return unit_maps({name: level.float() for name, level in levels.items() if name != COLOURS})
 
 
-def taught_classes(knowledge: Knowledge | None) -> int:
+def check_balance(balance: float) -> float:
+    """The balance itself; raises if it is not a number to add to scores."""
+    if not abs(balance) <= MOST_BALANCE:
+        raise GfssError(f"the balance is {balance}; expected a number from -{MOST_BALANCE} to {MOST_BALANCE}")
+    return float(balance)
+
+
+def taught_classes(taught: Taught | None) -> int:
     """How many classes were taught."""
-    return 0 if knowledge is None else knowledge.classes
+    return 0 if taught is None else taught.classes
 
 
-def with_bias(scores: Tensor, taught: int, bias: float) -> Tensor:
-    """Scores (classes, h, w) with ``bias`` added to those of the last ``taught`` classes."""
-    if not bias or not taught:
+def with_balance(scores: Tensor, taught: int, balance: float) -> Tensor:
+    """Scores (classes, h, w) with ``balance`` added to those of the last ``taught`` classes."""
+    if not balance or not taught:
         return scores
     known = scores.shape[0] - taught
-    return torch.cat([scores[:known], scores[known:] + bias])
+    return torch.cat([scores[:known], scores[known:] + balance])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gfss.app.export import INPUT
 from gfss.app.inputs import Picture
-from gfss.app.network import refuse_bias, with_bias
+from gfss.app.network import check_balance, with_balance
 from gfss.app.result import Result, segment_image
 from gfss.common.errors import GfssError, printable
 
@@ -40,16 +40,15 @@ class OnnxModel:
             raise GfssError(f"{path} was not written by gfss export: its metadata does not name the classes")
         self.classes, self.size, self._taught = _metadata(about, path)
 
-    def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result:
+    def segment(self, image: Picture, *, balance: float = 0.0, tile: bool | None = None) -> Result:
         """Segment an image, as :meth:`gfss.Segmenter.segment` does."""
-        refuse_bias(novel_bias)
-        look = partial(self._score_map, bias=novel_bias)
-        return segment_image(image, self.classes, self.size, look, tile)
+        look = partial(self._score_map, balance=check_balance(balance))
+        return segment_image(image, self.classes, self.size, look, bool(tile))
 
-    def _score_map(self, square: np.ndarray, bias: float) -> Tensor:
+    def _score_map(self, square: np.ndarray, balance: float) -> Tensor:
         images = np.ascontiguousarray(square.transpose(2, 0, 1)[None], dtype=np.float32) / 255
         scores = torch.from_numpy(np.asarray(self._session.run(None, {INPUT: images})[0])[0])
-        return with_bias(scores, self._taught, bias)
+        return with_balance(scores, self._taught, balance)
 
 
 def _metadata(about: Mapping[str, str], path: str | Path) -> tuple[tuple[str, ...], int, int]:

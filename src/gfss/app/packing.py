@@ -15,16 +15,17 @@ from torch import Tensor, nn
 
 from gfss.app.model_checks import build_part, refuse_other_shapes
 from gfss.app.model_folder import Parts
-from gfss.app.network import Knowledge, Network
-from gfss.app.support import Example, TaughtClass
+from gfss.app.network import Network, check_balance
+from gfss.app.support import Example, Samples, TaughtClass
+from gfss.app.teaching import ClassFit, Estimate, Verdict
 from gfss.common.errors import GfssError
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import stored_options
+from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
-from gfss.models.novel.classifier import NovelClassifier, NovelOptions
 from gfss.models.pspnet import PyramidHead
+
+ROWS = "rows of taught classes"
 
 
 def network_parts(network: Network, half: bool) -> tuple[Parts, dict[str, Any]]:
@@ -33,18 +34,16 @@ def network_parts(network: Network, half: bool) -> tuple[Parts, dict[str, Any]]:
     modules: dict[str, nn.Module] = {"head": network.base.head}
     if card.trained_encoder:
         modules["encoder"] = network.base.encoder
-    if network.calibrator is not None:
-        modules["calibrator"] = network.calibrator
+    if network.refiner is not None:
+        modules["refiner"] = network.refiner
     parts = {
         name: {key: _stored(t, half) for key, t in module.state_dict().items()} for name, module in modules.items()
     }
-    calibrator = network.calibrator
     return parts, {
         "precision": "fp16" if half else "fp32",
         "base": card.as_json(),
         "head": network.base.head.config,
-        "calibrator": calibrator and {"options": asdict(calibrator.options), "map_size": list(calibrator.map_size)},
-        "novel": asdict(network.options),
+        "refiner": network.refiner and network.refiner.config,
     }
 
 
@@ -69,13 +68,10 @@ def build_network(parts: Parts, about: dict[str, Any], weights: Path | None, sou
         raise GfssError(
             f"the head of {source} has {head.classifier.out_channels} outputs for {len(card.classes)} classes"
         )
-    calibrator = None
-    if about["calibrator"]:
-        options = stored_options(about["calibrator"]["options"])
-        height, width = about["calibrator"]["map_size"]
-        calibrator = build_part(lambda: Calibrator(options, (height, width), fast=True), parts["calibrator"], source)
-    novel = NovelOptions(**{**about["novel"], "features": tuple(about["novel"]["features"])})
-    return Network(BaseModel(encoder, head, card), calibrator, novel)
+    refiner = None
+    if about["refiner"]:
+        refiner = build_part(lambda: MaskRefiner(**about["refiner"]), parts["refiner"], source)
+    return Network(BaseModel(encoder, head, card), refiner)
 
 
 def refuse_other_weights(encoder: Encoder, card: BaseCard, source: str) -> None:
@@ -88,47 +84,64 @@ def refuse_other_weights(encoder: Encoder, card: BaseCard, source: str) -> None:
 
 
 def taught_parts(
-    taught: Sequence[TaughtClass], knowledge: Knowledge | None, keep_images: bool
+    taught: Sequence[TaughtClass], fits: Sequence[ClassFit], keep_images: bool
 ) -> tuple[Parts, list[dict[str, Any]]]:
-    """Support features and the fitted classifier, and the list of what was taught."""
+    """Support features and fitted rows, and the list of what was taught."""
     parts: Parts = {}
-    if knowledge is not None:
-        parts["novel classifier"] = {
-            key: getattr(knowledge.classifier, key) for key in NovelClassifier.__dataclass_fields__
+    if taught:
+        parts[ROWS] = {
+            "weight": torch.stack([fit.weight for fit in fits]),
+            "bias": torch.stack([fit.bias for fit in fits]),
         }
     listing: list[dict[str, Any]] = []
-    for number, one in enumerate(taught):
+    for number, (one, fit) in enumerate(zip(taught, fits, strict=True)):
         part: dict[str, Tensor] = {}
         for i, example in enumerate(one.examples):
             part |= {f"{i}.{name}": level for name, level in example.levels.items()}
             part[f"{i}.labels"] = _png(example.labels)
+            for n, copy in enumerate(example.copies):
+                part[f"{i}.copy{n}.features"], part[f"{i}.copy{n}.labels"] = copy.features, copy.labels
             if example.image is not None and (keep_images or example.kept):
                 part[f"{i}.image"] = _png(example.image)
         parts[_support_part(number)] = part
-        supports = [{"id": e.id, "sha256": e.sha256, "lesson": e.lesson} for e in one.examples]
-        listing.append({"name": one.name, "supports": supports})
+        supports = [
+            {"id": e.id, "sha256": e.sha256, "lesson": e.lesson, "shows": e.shows, "copies": len(e.copies)}
+            for e in one.examples
+        ]
+        entry = {"name": one.name, "balance": one.balance, "fitted_iou": fit.fitted_iou}
+        listing.append({**entry, "verdict": asdict(fit.verdict), "supports": supports})
     return parts, listing
 
 
 def build_taught(
     parts: Parts, listing: Sequence[dict[str, Any]], levels: Sequence[str]
-) -> tuple[list[TaughtClass], NovelClassifier | None]:
-    """Taught classes and their classifier from what :func:`taught_parts` gave."""
+) -> tuple[list[TaughtClass], list[ClassFit]]:
+    """Taught classes and their fits from what :func:`taught_parts` gave."""
     taught: list[TaughtClass] = []
+    fits: list[ClassFit] = []
     for number, entry in enumerate(listing):
         part = parts[_support_part(number)]
-        examples = [
-            Example(
-                **about,
-                levels={name: part[f"{i}.{name}"] for name in levels},
-                labels=_from_png(part[f"{i}.labels"]),
-                image=_from_png(part[f"{i}.image"]) if f"{i}.image" in part else None,
-                kept=f"{i}.image" in part,
-            )
-            for i, about in enumerate(entry["supports"])
-        ]
-        taught.append(TaughtClass(entry["name"], tuple(examples)))
-    return taught, NovelClassifier(**parts["novel classifier"]) if taught else None
+        examples = tuple(_build_example(part, i, about, levels) for i, about in enumerate(entry["supports"]))
+        taught.append(TaughtClass(entry["name"], examples, check_balance(entry["balance"])))
+        rows, verdict = parts[ROWS], entry["verdict"]
+        threshold, estimate = check_balance(verdict["threshold"]), Estimate(**verdict["estimate"])
+        known = Verdict(threshold, bool(verdict["refined"]), estimate)
+        fits.append(ClassFit(rows["weight"][number], rows["bias"][number], float(entry["fitted_iou"]), known))
+    return taught, fits
+
+
+def _build_example(part: dict[str, Tensor], i: int, about: dict[str, Any], levels: Sequence[str]) -> Example:
+    copies = range(about["copies"])
+    return Example(
+        id=about["id"],
+        sha256=about["sha256"],
+        lesson=about["lesson"],
+        levels={name: part[f"{i}.{name}"] for name in levels},
+        labels=_from_png(part[f"{i}.labels"]),
+        copies=tuple(Samples(part[f"{i}.copy{n}.features"], part[f"{i}.copy{n}.labels"]) for n in copies),
+        image=_from_png(part[f"{i}.image"]) if f"{i}.image" in part else None,
+        kept=f"{i}.image" in part,
+    )
 
 
 def _support_part(number: int) -> str:

@@ -19,7 +19,7 @@ from gfss.data.datasets.custom import read_own
 from gfss.data.images import read_image
 from gfss.data.inspection import as_labels
 from gfss.data.labels import read_labels
-from gfss.data.transforms import square_image, square_label
+from gfss.data.transforms import mirrored_image, square_label
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Validation:
         for value, name in enumerate(self.classes, start=1):
             table[value] = names.index(name) if name in names else VOID
         for i, path in track(enumerate(self.images), "validating", total=len(self.images)):
-            square = square_image(read_image(path), network.size)
+            square = mirrored_image(read_image(path), network.size)
             truth = table[square_label(self.masks(i), network.size)]
-            yield Case(readable_name(path), network.features(network.levels(square)), truth, image=square)
+            yield Case(readable_name(path), network.levels(square), truth, image=square)
 
 
 def read_validation(folder: str | Path, names: Sequence[str], taught: str | None) -> Validation:
@@ -75,7 +75,7 @@ def read_validation(folder: str | Path, names: Sequence[str], taught: str | None
     return validation
 
 
-def support_cases(network: Network, taught: Sequence[TaughtClass], names: Sequence[str]) -> Iterator[Case]:
+def support_cases(taught: Sequence[TaughtClass], names: Sequence[str]) -> Iterator[Case]:
     """Every support image once: labelled pixels are true, the others are assumed to be what the model said before.
 
     What an image was labelled for is known not to be at these others.
@@ -90,4 +90,4 @@ def support_cases(network: Network, taught: Sequence[TaughtClass], names: Sequen
         for label, example in group:
             truth[example.labels == 1] = label
         denied = tuple(label for label, _ in group)
-        yield Case(first.id, network.features(first.levels), truth, truth == BACKGROUND, denied, first.image)
+        yield Case(first.id, first.levels, truth, truth == BACKGROUND, denied, first.image)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gfss.app.network import Knowledge, Network, taught_classes, with_bias
+from gfss.app.network import Network, Taught, taught_classes, with_balance
 from gfss.app.report import Change, ClassRow, CurvePoint, Move, Section
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.evaluation.metrics import accumulated_iou, image_counts
 from gfss.models.ops.upsample import class_map
-from gfss.models.pspnet import Features
 
 BIASES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 PICTURES = 6  # worst images that are shown
@@ -26,7 +25,7 @@ class State:
     """A model at one moment: class names in order of label (background first) and what was taught."""
 
     names: tuple[str, ...]
-    knowledge: Knowledge | None
+    taught: Taught | None
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Case:
 
     Attributes:
         id: its name.
-        features: of this one image.
+        levels: encoder levels of this one image.
         truth: (size, size) uint8 labels of the state after, 255 void.
         assumed: where set, pixels whose truth is unknown and taken to be what the model said before.
         denied: labels of classes that are known not to be at these pixels.
@@ -43,7 +42,7 @@ class Case:
     """
 
     id: str
-    features: Features
+    levels: Mapping[str, Tensor]
     truth: np.ndarray
     assumed: np.ndarray | None = None
     denied: tuple[int, ...] = ()
@@ -60,7 +59,7 @@ def compare(
         curve: also try several biases between known and taught classes.
     """
     size = (network.size, network.size)
-    classes, taught = len(after.names), taught_classes(after.knowledge)
+    classes, taught = len(after.names), taught_classes(after.taught)
     table = torch.tensor([after.names.index(name) for name in before.names], dtype=torch.uint8)
     known = torch.tensor([name in before.names for name in after.names])
     counts = torch.zeros(2, classes, 3, dtype=torch.int64)
@@ -71,8 +70,8 @@ def compare(
     images = 0
     for case in cases:
         images += 1
-        scores = network.scores(case.features, after.knowledge)
-        old = table[class_map(network.scores(case.features, before.knowledge), size).long()]
+        scores = network.scores(case.levels, after.taught)
+        old = table[class_map(network.scores(case.levels, before.taught), size).long()]
         new = class_map(scores, size)
         truth = torch.from_numpy(case.truth.copy())[None]
         if case.assumed is not None:
@@ -86,7 +85,7 @@ def compare(
         worst = sorted([*worst, change], key=lambda c: -c.total)[:PICTURES]
         if curve:
             for row, bias in enumerate(BIASES):
-                shifted = class_map(with_bias(scores[0], taught, bias)[None], size)
+                shifted = class_map(with_balance(scores[0], taught, bias)[None], size)
                 curves[row] += image_counts(shifted, truth, classes)[0]
     return Section(
         title,

@@ -16,7 +16,7 @@ from gfss.app.inputs import Picture, as_image
 from gfss.app.tiling import tiled_probabilities
 from gfss.common.files import write_atomically
 from gfss.data.contact_sheet import class_colours, overlay
-from gfss.data.transforms import square_image
+from gfss.data.transforms import mirrored_image
 
 LONGEST_JPEG = 65_500  # pixels of a side that the format can hold
 TILE_FROM = 2  # an image is tiled if its long side is more than so many times the network's input
@@ -97,5 +97,5 @@ def segment_image(
         strips = partial(tiled_probabilities, pixels, size, score_map)
         mask = np.concatenate([strip.argmax(axis=0).astype(np.uint8) for strip in strips()])
         return Result(pixels, classes, mask, lambda: np.concatenate(list(strips()), axis=1))
-    scores = score_map(square_image(pixels, size))
+    scores = score_map(mirrored_image(pixels, size))
     return Result(pixels, classes, label_map(scores, size, shape), partial(probabilities, scores, size, shape))

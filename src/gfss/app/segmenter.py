@@ -17,35 +17,39 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from gfss.app.card import model_card
-from gfss.app.inputs import Picture, find_images, labelled_images
-from gfss.app.model_checks import check_classifier, check_words, one_sentence
+from gfss.app.inputs import Labelled, Picture, as_image, find_images, image_id, labelled_images
+from gfss.app.model_checks import check_fits, check_words, one_sentence
 from gfss.app.model_folder import ABOUT, is_model, lessons, read_model, write_model
 from gfss.app.model_loading import find_model, read_training
-from gfss.app.network import Network, refuse_bias
+from gfss.app.network import COLOURS, Network, check_balance
 from gfss.app.packing import build_network, build_taught, network_parts, taught_parts
 from gfss.app.regression_cases import read_validation, support_cases
 from gfss.app.regression_check import State, compare
 from gfss.app.report import Report
 from gfss.app.result import Result, segment_image
 from gfss.app.suggest import Suggestion, suggest
-from gfss.app.support import TaughtClass, before_lesson, learn_classes, make_example
+from gfss.app.support import TaughtClass, before_lesson, make_example
+from gfss.app.teaching import ClassFit, Estimate, fit_classes, taught_state
 from gfss.common.errors import GfssError, unknown
+from gfss.data.catalog import VOID
 from gfss.evaluation.records import versions
-from gfss.models.calibrators.options import preset_name
-from gfss.models.novel.classifier import NovelClassifier
 
 BACKGROUND_NAME = "background"
+MOST_CLASSES = VOID - 1  # what an 8-bit mask can name beside background and void
+MOST_WITHOUT = 20  # images of a label source that do not show the class which a lesson takes
 
 
 class Segmenter:
     """A segmentation model that can be taught.
 
     Args:
-        network: base model and calibrator.
+        network: the base model.
         taught: classes that were added.
-        classifier: fitted on them; fitted anew if left out.
-        seed: of the fitting.
+        fits: of these classes; fitted if left out.
         half: keep weights in fp16 when saving.
         changes: figures of the last report.
         origin: the folder that it was loaded from, and the checksum of the model there.
@@ -55,18 +59,17 @@ class Segmenter:
         self,
         network: Network,
         taught: Sequence[TaughtClass] = (),
-        classifier: NovelClassifier | None = None,
+        fits: Sequence[ClassFit] | None = None,
         *,
-        seed: int = 0,
         half: bool = False,
         changes: dict[str, Any] | None = None,
         origin: tuple[Path, str] | None = None,
     ) -> None:
         self.network = network
-        self.seed = seed
         self.half = half
         self.taught = tuple(taught)
-        self.knowledge = learn_classes(network, self.taught, seed, classifier)
+        self.fits = tuple(fits if fits is not None else fit_classes(self.taught, network.refiner))
+        self.state = taught_state(self.taught, self.fits, self.network.refiner)
         self._changes = changes
         self._origin, self._expected = (origin[0].resolve(), origin[1]) if origin else (None, None)
         self._known = self._lessons()  # what may be left out when saving: it was left out on purpose
@@ -87,33 +90,58 @@ class Segmenter:
         images: Picture | Sequence[Picture],
         masks: Picture | Sequence[Picture],
         *,
+        without: Picture | Sequence[Picture] = (),
         add: bool = False,
         label: str | None = None,
         void: int | None = None,
-    ) -> None:
+    ) -> Estimate:
         """Teach a class from one or more labelled images.
 
         Args:
             name: of the class.
-            images: pictures (paths, arrays, PIL), or folders if ``masks`` is one label source.
-            masks: one per image, or a label source: folder, ``labelme``, COCO ``.json``, CVAT ``.zip``.
+            images: images (paths, arrays, PIL), or folders if ``masks`` is one label source.
+            masks: one per image, or a label source: folder, ``labelme``, COCO ``.json``, CVAT ``.zip``. An empty mask
+                says that the image does not show the class.
+            without: images (paths, folders, arrays, PIL) that do not show the class; they keep it from being found
+                where it is not.
             add: the class was taught before and these images come on top.
-            label: what the label source calls the class, if not ``name``; a value of index masks as text.
-            void: mask value that is neither the class nor anything else, if not 255.
+            label: what the label source calls the class, if not ``name``.
+            void: the mask value that says nothing, where it is not 255.
+
+        Returns:
+            An honest estimate of how well the class was learned; ``str(estimate.words)`` says it in words.
         """
         self._check_name(name, add)
         lesson = self.lesson + 1
-        found = labelled_images(images, masks, label or name, void=void)
-        examples = [make_example(self.network, one, lesson) for one in found]
-        before = next((one.examples for one in self.taught if one.name == name), ())
-        seen = {example.sha256 for example in before}
+        given = labelled_images(images, masks, label or name, negatives=MOST_WITHOUT, void=void)
+        if not any(one.shows for one in given) and not add:
+            raise GfssError(f"no mask shows '{name}'; label the object in at least one image")
+        examples = [make_example(self.network, one, lesson) for one in (*given, *_without(without))]
+        before = next((one for one in self.taught if one.name == name), TaughtClass(name, ()))
+        seen = {example.sha256 for example in before.examples}
         for example in examples:
             if example.sha256 in seen:
                 raise GfssError(f"'{name}' was already taught from {example.id}; give every image once")
             seen.add(example.sha256)
-        whole = TaughtClass(name, (*before, *examples))
+        whole = replace(before, examples=(*before.examples, *examples))
         others = [whole if one.name == name else one for one in self.taught]
-        self._become(others if before else [*others, whole])
+        self._become(others if before.examples else [*others, whole])
+        return self.estimate(name)
+
+    def estimate(self, name: str) -> Estimate:
+        """How well a taught class was learned, judged by leaving its images out in turn."""
+        return self.fits[self._number(name)].verdict.estimate
+
+    def balance(self, name: str) -> float:
+        """What is added to the scores of a taught class: 0 is what was chosen from its images, more finds more."""
+        return self.taught[self._number(name)].balance
+
+    def set_balance(self, name: str, value: float) -> None:
+        """Move the balance between a taught class and the others; saved with the model."""
+        number = self._number(name)
+        changed = replace(self.taught[number], balance=check_balance(value))
+        self.taught = (*self.taught[:number], changed, *self.taught[number + 1 :])
+        self.state = taught_state(self.taught, self.fits, self.network.refiner)
 
     def forget(self, name: str) -> None:
         """Take a taught class out; the model behaves as if it had never been taught."""
@@ -127,29 +155,30 @@ class Segmenter:
         self.taught = tuple(replace(one, name=new) if one.name == name else one for one in self.taught)
         self._changes = None
 
-    def segment(self, image: Picture, *, novel_bias: float = 0.0, tile: bool = False) -> Result:
+    def segment(self, image: Picture, *, balance: float = 0.0, tile: bool = False) -> Result:
         """Segment an image.
 
         Args:
-            image: path, array or PIL picture of any size.
-            novel_bias: added to the scores of taught classes; above 0 finds more of them, below 0 fewer.
+            image: path, array or PIL image of any size.
+            balance: added to the scores of taught classes; above 0 finds more of them, below 0 fewer.
             tile: look at an image whose long side is more than twice the model's input piece by piece, for small
                 objects in large images.
         """
-        refuse_bias(novel_bias)
-        look = partial(self.network.score_map, knowledge=self.knowledge, bias=novel_bias)
+        look = partial(self.network.score_map, taught=self.state, balance=check_balance(balance))
         return segment_image(image, self.classes, self.network.size, look, tile)
 
     def report(self, validation: str | Path | None = None) -> Report:
         """What the last lesson changed for every known class, on the support images and a validation folder."""
         last = self.lesson
         earlier = before_lesson(self.taught, last)
-        before = State(self._names(earlier), learn_classes(self.network, earlier, self.seed))
-        after = State(self.classes, self.knowledge)
+        refiner = self.network.refiner
+        earlier_fits = fit_classes(earlier, refiner, self._fitted())
+        before = State(self._names(earlier), taught_state(earlier, earlier_fits, refiner))
+        after = State(self.classes, self.state)
         new = [one.name for one in self.taught if any(example.lesson == last for example in one.examples)]
         sections = []
         if self.taught:
-            cases = support_cases(self.network, self.taught, self.classes)
+            cases = support_cases(self.taught, self.classes)
             sections.append(compare("the support images", self.network, before, after, cases))
         if validation is not None:
             data = read_validation(validation, self.classes, new[0] if new else None)
@@ -164,13 +193,13 @@ class Segmenter:
         """Rank unlabelled images (paths, folders, patterns) by how much a label would help."""
         sources = [images] if isinstance(images, str | Path) else list(images)
         supports = [self.network.features(example.levels) for one in self.taught for example in one.examples]
-        return suggest(self.network, self.knowledge, supports, find_images(sources))
+        return suggest(self.network, self.state, supports, find_images(sources))
 
     def export(self, path: str | Path) -> None:
         """Write the model as ONNX for inference elsewhere."""
         from gfss.app.export import export_onnx  # needs the extra "export"
 
-        export_onnx(self.network, self.knowledge, self.classes, Path(path))
+        export_onnx(self.network, self.state, self.classes, Path(path))
 
     def save(self, folder: str | Path, *, keep_images: bool = False) -> None:
         """Write the model folder; an older model in its place is replaced in one step.
@@ -183,10 +212,9 @@ class Segmenter:
                 loaded with stay in any case.
         """
         parts, about = network_parts(self.network, self.half)
-        support, listing = taught_parts(self.taught, self.knowledge, keep_images)
-        words = {**about, "seed": self.seed, "versions": versions(), "taught": listing, "changes": self._changes}
-        calibrator = self.network.calibrator and preset_name(self.network.calibrator.options)
-        card = model_card(self.network.card, listing, words["versions"], self.seed, self._changes, calibrator)
+        support, listing = taught_parts(self.taught, self.fits, keep_images)
+        words = {**about, "versions": versions(), "taught": listing, "changes": self._changes}
+        card = model_card(self.network.card, listing, words["versions"], self._changes)
         folder = Path(folder)
         if folder.resolve() == self._origin:
             digest = write_model(folder, parts | support, words, card, expected=self._expected)
@@ -210,9 +238,19 @@ class Segmenter:
     def _names(self, taught: Sequence[TaughtClass]) -> tuple[str, ...]:
         return (BACKGROUND_NAME, *self.network.card.classes, *(one.name for one in taught))
 
+    def _fitted(self) -> dict[str, tuple[TaughtClass, ClassFit]]:
+        return {one.name: (one, fit) for one, fit in zip(self.taught, self.fits, strict=True)}
+
+    def _number(self, name: str) -> int:
+        self._require_taught(name)
+        return [one.name for one in self.taught].index(name)
+
     def _become(self, taught: Sequence[TaughtClass]) -> None:
-        self.knowledge = learn_classes(self.network, taught, self.seed)
+        if len(self.network.card.classes) + len(taught) > MOST_CLASSES:
+            raise GfssError(f"a model holds at most {MOST_CLASSES} classes; forget one before teaching another")
+        self.fits = tuple(fit_classes(taught, self.network.refiner, self._fitted()))
         self.taught = tuple(taught)
+        self.state = taught_state(self.taught, self.fits, self.network.refiner)
         self._changes = None
 
     def _check_name(self, name: str, add: bool) -> None:
@@ -235,6 +273,18 @@ class Segmenter:
             raise unknown("class", name, [one.name for one in self.taught])
 
 
+def _without(images: Picture | Sequence[Picture]) -> list[Labelled]:
+    """Images that do not show a class, as labelled ones with an empty mask."""
+    single = isinstance(images, str | Path | Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4)
+    items: list[Picture] = [images] if single else list(images)  # type: ignore[list-item]
+    sources = [path for item in items for path in (find_images([item]) if isinstance(item, str | Path) else [item])]
+    labelled: list[Labelled] = []
+    for number, source in enumerate(sources, start=1):
+        pixels = as_image(source)
+        labelled.append(Labelled(image_id(source, number), pixels, np.zeros(pixels.shape[:2], dtype=np.uint8)))
+    return labelled
+
+
 def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Segmenter:
     """Open a model.
 
@@ -250,13 +300,14 @@ def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Seg
     with one_sentence(str(model)):
         check_words(about, str(model))
         network = build_network(parts, about, weights, str(model))
-        taught, classifier = build_taught(parts, about["taught"], list(network.base.head.channels))
-        check_classifier(classifier, taught, str(model))
+        channels = network.base.encoder.fine_channels
+        levels = [*channels, *([COLOURS] if network.refiner is not None else [])]
+        taught, fits = build_taught(parts, about["taught"], levels)
+        check_fits(fits, sum(channels.values()), str(model))
         return Segmenter(
             network,
             taught,
-            classifier,
-            seed=about["seed"],
+            fits,
             half=about["precision"] == "fp16",
             changes=about["changes"],
             origin=(folder, about["sha256"][ABOUT]),

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.app.network import Knowledge, Network
+from gfss.app.network import Network, Taught
 from gfss.common.errors import GfssError
 from gfss.common.progress import note, track
 from gfss.data.images import read_image
-from gfss.data.transforms import fitted_size, square_image
+from gfss.data.transforms import fitted_size, mirrored_image
 from gfss.models.pspnet import Features
 
 HARDEST = 0.1  # share of an image's positions that its doubt is taken over
@@ -40,7 +40,7 @@ class Suggestion:
 
 @torch.inference_mode()
 def suggest(
-    network: Network, knowledge: Knowledge | None, supports: Sequence[Features], images: Sequence[Path]
+    network: Network, taught: Taught | None, supports: Sequence[Features], images: Sequence[Path]
 ) -> list[Suggestion]:
     """Rank images, the most useful first.
 
@@ -51,7 +51,7 @@ def suggest(
     looked: list[tuple[Path, float, Tensor]] = []
     for path in track(images, "looking", total=len(images)):
         try:
-            looked.append((path, *_look(network, knowledge, path)))
+            looked.append((path, *_look(network, taught, path)))
         except GfssError as error:
             note(f"skipped: {error}")
     if not looked:
@@ -89,11 +89,11 @@ def doubt(scores: Tensor) -> float:
     return float(entropy.topk(max(1, int(HARDEST * len(entropy)))).values.mean())
 
 
-def _look(network: Network, knowledge: Knowledge | None, path: Path) -> tuple[float, Tensor]:
+def _look(network: Network, taught: Taught | None, path: Path) -> tuple[float, Tensor]:
     """Doubt and descriptor of a picture; its doubt without the frame around pictures that are not square."""
     image = read_image(path)
-    features = network.features(network.levels(square_image(image, network.size)))
-    scores = network.scores(features, knowledge)[0]
+    levels = network.levels(mirrored_image(image, network.size))
+    features, scores = network.features(levels), network.scores(levels, taught)[0]
     fitted = fitted_size(image.shape[0], image.shape[1], network.size)
     rows, columns = (-(-fit * length // network.size) for fit, length in zip(fitted, scores.shape[1:], strict=True))
     return doubt(scores[:, :rows, :columns]), descriptor(features.bottleneck[0])

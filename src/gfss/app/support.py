@@ -1,39 +1,47 @@
-"""What a model remembers of the images it was taught from, and how a novel classifier is fitted on them."""
+"""What a model remembers of the images it was taught from."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gfss.app.inputs import Labelled
-from gfss.app.network import CHUNK, Knowledge, Network
+from gfss.app.network import COLOURS, Network, encoder_maps
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.transforms import square_image, square_label
-from gfss.features.support import Support
-from gfss.methods.score_fusion import NovelFitter
-from gfss.models.calibrators.support_similarity import build_support_memory
-from gfss.models.novel.classifier import NovelClassifier
-from gfss.models.pspnet import Features, concatenate
+from gfss.data.transforms import mirrored_image, square_label
+from gfss.models.novel.logistic import features_at, finest_grid
 
-MOST_CLASSES = VOID - 1  # what an 8-bit mask can name beside background and void
+POSITIONS = (500, 1000)  # of the class and of the rest that a support image is fitted on, at most
+COPY_POSITIONS = (130, 260)  # the same for every augmented copy
+ZOOM, SHRINK = 1.5, 0.66  # scales of augmented copies
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Feature vectors (positions, channels) fp16 and their labels (positions,) uint8: 1 the class, 0 the rest."""
+
+    features: Tensor
+    labels: Tensor
 
 
 @dataclass(frozen=True)
 class Example:
-    """One support image.
+    """One support image, or one that is known not to show the class.
 
     Attributes:
         id: name of the image.
         sha256: of its pixels.
         lesson: number of the teaching it came with, from 1.
-        levels: encoder levels, name -> (1, channels, h, w) fp16.
+        levels: encoder levels at their own resolutions, name -> (1, channels, h, w) fp16.
         labels: (size, size) uint8: 1 the class, 0 the rest, 255 void.
+        copies: positions of augmented copies (flipped, enlarged, shrunk).
         image: the square image (size, size, 3) where it is at hand.
         kept: the image belongs to the saved model.
     """
@@ -43,94 +51,142 @@ class Example:
     lesson: int
     levels: dict[str, Tensor]
     labels: np.ndarray
+    copies: tuple[Samples, ...]
     image: np.ndarray | None = None
     kept: bool = False
+
+    @property
+    def shows(self) -> bool:
+        """Whether the class is in the image."""
+        return bool((self.labels == 1).any())
+
+    @property
+    def share(self) -> float:
+        """The class's share of the labelled pixels."""
+        return float((self.labels == 1).sum()) / max(1, int((self.labels <= 1).sum()))
+
+    @cached_property
+    def samples(self) -> Samples:
+        """Positions of the image itself."""
+        return sample_positions(self.levels, self.labels, POSITIONS, self.sha256)
 
 
 @dataclass(frozen=True)
 class TaughtClass:
-    """A class that was added to a model."""
+    """A class that was added to a model.
+
+    Attributes:
+        name: of the class.
+        examples: images that show it, and images that do not.
+        balance: what the user adds to its log-odds; above 0 finds more.
+    """
 
     name: str
     examples: tuple[Example, ...]
+    balance: float = 0.0
+
+    @property
+    def shots(self) -> list[Example]:
+        """The images that show the class."""
+        return [example for example in self.examples if example.shows]
 
 
 def make_example(network: Network, labelled: Labelled, lesson: int) -> Example:
     """Features and labels of a labelled image; refuses one from which nothing can be learned."""
-    if not (labelled.mask == 1).any():
-        raise GfssError(f"the mask of {labelled.id} has no pixel of the class; label the object in it")
     labels = square_label(labelled.mask, network.size)
-    stride = network.options.label_stride
-    if not (labels[::stride, ::stride] == 1).any():
-        raise GfssError(
-            f"the object in {labelled.id} is too small to be seen at {network.size} pixels; crop the image around it"
-        )
-    if not (labels[::stride, ::stride] == BACKGROUND).any():
-        raise GfssError(f"the mask of {labelled.id} shows only the class and nothing else; leave some background in it")
-    square = square_image(labelled.image, network.size)
+    square = mirrored_image(labelled.image, network.size)
+    levels = network.levels(square)
+    if labelled.shows:
+        seen = grid_labels(levels, labels)
+        if not (seen == 1).any():
+            raise GfssError(
+                f"the object in {labelled.id} is too small to be seen at {network.size} pixels; crop the image around "
+                "it, or teach with tiles (--tile)"
+            )
+        if not (seen == BACKGROUND).any():
+            raise GfssError(
+                f"the mask of {labelled.id} shows only the class and nothing else; leave some background in it"
+            )
     digest = hashlib.sha256(repr(labelled.image.shape).encode() + np.ascontiguousarray(labelled.image).tobytes())
-    return Example(labelled.id, digest.hexdigest(), lesson, network.levels(square), labels, square)
+    sha256 = digest.hexdigest()
+    copies = tuple(
+        sample_positions(network.levels(image), copy_labels, COPY_POSITIONS, f"{sha256} {number}")
+        for number, (image, copy_labels) in enumerate(augmented_copies(labelled, network.size, sha256))
+    )
+    return Example(labelled.id, sha256, lesson, levels, labels, copies, square)
 
 
-def learn_classes(
-    network: Network, taught: Sequence[TaughtClass], seed: int, classifier: NovelClassifier | None = None
-) -> Knowledge | None:
-    """What there is to know of all taught classes together, learned as the evaluation harness does.
+def augmented_copies(labelled: Labelled, size: int, seed: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Square copies of a labelled image with their labels: flipped, enlarged around the class, shrunk."""
+    image, mask = labelled.image, labelled.mask
+    yield mirrored_image(np.ascontiguousarray(image[:, ::-1]), size), square_label(mask[:, ::-1], size)
+    rows, columns = zoom_window(mask, seed)
+    yield (
+        mirrored_image(np.ascontiguousarray(image[rows, columns]), size),
+        square_label(np.ascontiguousarray(mask[rows, columns]), size),
+    )
+    yield mirrored_image(image, size, SHRINK), square_label(mask, size, SHRINK)
+
+
+def zoom_window(mask: np.ndarray, seed: str) -> tuple[slice, slice]:
+    """Rows and columns of a part of an image, a pixel of the class in its middle as far as the border lets it."""
+    generator = np.random.default_rng(_seed(seed))
+    places = np.argwhere(mask == 1) if (mask == 1).any() else np.array([[side // 2 for side in mask.shape]])
+    middle = places[generator.integers(len(places))]
+    window: list[slice] = []
+    for side, place in zip(mask.shape, middle, strict=True):
+        length = max(1, int(side / ZOOM))
+        start = min(max(0, int(place) - length // 2), side - length)
+        window.append(slice(start, start + length))
+    return window[0], window[1]
+
+
+def grid_labels(levels: dict[str, Tensor], labels: np.ndarray) -> np.ndarray:
+    """Labels at the positions of the finest level."""
+    height, width = finest_grid({name: level for name, level in levels.items() if name != COLOURS})
+    rows = np.round(np.linspace(0, labels.shape[0] - 1, height)).astype(int)
+    columns = np.round(np.linspace(0, labels.shape[1] - 1, width)).astype(int)
+    return labels[rows][:, columns]
+
+
+def sample_positions(levels: dict[str, Tensor], labels: np.ndarray, most: tuple[int, int], seed: str) -> Samples:
+    """Random positions of the class and of the rest.
 
     Args:
-        classifier: fitted on them before, if it is at hand.
+        most: how many of each kind, at most.
     """
-    if not taught:
-        return None
-    calibrator = network.calibrator
-    names = calibrator.options.compared if calibrator is not None and calibrator.reads_similarity else ()
-    if classifier is not None and not names:
-        return Knowledge(classifier, None)
-    support = build_support(network, taught)
-    support.check()
-    memory = build_support_memory(support.features, support.labels, support.novel_labels, names) if names else None
-    return Knowledge(classifier or NovelFitter(network.options, seed, form="fast").fit(support), memory)
-
-
-def build_support(network: Network, taught: Sequence[TaughtClass]) -> Support:
-    """The support set of all taught classes."""
-    base = len(network.card.classes)
-    if base + len(taught) > MOST_CLASSES:
-        raise GfssError(f"a model holds at most {MOST_CLASSES} classes; forget one before teaching another")
-    owned = [(owner, example) for owner, one in enumerate(taught) for example in one.examples]
-    return Support(
-        features=support_features(network, [example for _, example in owned]),
-        labels=torch.from_numpy(np.stack([_all_labels(example, taught, base) for _, example in owned])),
-        novel=len(taught),
-        base_rows=network.base_rows,
-        owners=tuple(owner for owner, _ in owned),
-        base_labels=tuple(range(base + 1)),
-    )
-
-
-def support_features(network: Network, examples: Sequence[Example]) -> Features:
-    """Features of support images, from their kept encoder levels."""
-    parts: list[Features] = []
-    for start in range(0, len(examples), CHUNK):
-        chunk = examples[start : start + CHUNK]
-        levels = {name: torch.cat([example.levels[name] for example in chunk]) for name in chunk[0].levels}
-        parts.append(network.features(levels))
-    return concatenate(parts)
+    on_grid = grid_labels(levels, labels)
+    generator = np.random.default_rng(_seed(seed))
+    chosen: list[np.ndarray] = []
+    for value, count in ((1, most[0]), (BACKGROUND, most[1])):
+        places = np.argwhere(on_grid == value)
+        chosen.append(generator.permutation(places)[:count])
+    places = torch.from_numpy(np.concatenate(chosen))
+    features = features_at(encoder_maps(levels), places[:, 0], places[:, 1])
+    kinds = torch.cat([torch.ones(len(chosen[0])), torch.zeros(len(chosen[1]))]).to(torch.uint8)
+    return Samples(features.half(), kinds)
 
 
 def before_lesson(taught: Sequence[TaughtClass], lesson: int) -> list[TaughtClass]:
     """The taught classes as they were before a lesson."""
     kept = [replace(one, examples=tuple(e for e in one.examples if e.lesson < lesson)) for one in taught]
-    return [one for one in kept if one.examples]
+    return [one for one in kept if one.shots]
 
 
-def _all_labels(example: Example, taught: Sequence[TaughtClass], base: int) -> np.ndarray:
-    """Labels of a support image under all taught classes: an image that supports two of them shows both."""
-    labels = np.where(example.labels == VOID, VOID, BACKGROUND).astype(np.uint8)
-    for label, one in enumerate(taught, start=base + 1):
-        for other in one.examples:
-            if other.sha256 == example.sha256 and other is not example:
-                labels[other.labels == 1] = label
-    own = next(label for label, one in enumerate(taught, start=base + 1) if any(e is example for e in one.examples))
-    labels[example.labels == 1] = own
-    return labels
+def example_truth(example: Example, others: Sequence[tuple[int, Example]], label: int) -> np.ndarray:
+    """Labels of a support image under all taught classes: an image that supports two of them shows both.
+
+    Args:
+        others: label and example of other classes.
+        label: of the example's own class.
+    """
+    truth = np.where(example.labels == VOID, VOID, BACKGROUND).astype(np.uint8)
+    for value, other in others:
+        if other.sha256 == example.sha256 and other is not example:
+            truth[other.labels == 1] = value
+    truth[example.labels == 1] = label
+    return truth
+
+
+def _seed(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

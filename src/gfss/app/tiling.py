@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gfss.data.transforms import MULTIPLE, square_image
+from gfss.data.transforms import MULTIPLE, mirrored_image
 from gfss.models.ops.upsample import upsample
 
 OVERLAP = 0.25  # of a tile, at least
@@ -65,7 +65,7 @@ def _padded(part: np.ndarray, tile: int, size: int) -> np.ndarray:
     """A tile as a square image; a part that is smaller than a tile is padded, not enlarged."""
     full = np.zeros((tile, tile, 3), dtype=np.uint8)
     full[: part.shape[0], : part.shape[1]] = part
-    return square_image(full, size)
+    return mirrored_image(full, size)
 
 
 def _window(tile: int) -> Tensor:

@@ -30,17 +30,39 @@ def fitted_size(height: int, width: int, size: int) -> tuple[int, int]:
 
 def square_image(image: np.ndarray, size: int) -> np.ndarray:
     """Resize (bilinear) and pad an image (height, width, 3) uint8 to (size, size, 3) uint8."""
-    height, width = fitted_size(image.shape[0], image.shape[1], size)
-    if image.shape[:2] != (height, width):
-        image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    image = _fitted_image(image, size)
     out = np.zeros((size, size, 3), dtype=np.uint8)
-    out[:height, :width] = image
+    out[: image.shape[0], : image.shape[1]] = image
     return out
 
 
-def square_label(label: np.ndarray, size: int) -> np.ndarray:
-    """Resize (nearest) and pad a label map (height, width) uint8 to (size, size) with 255."""
-    height, width = fitted_size(label.shape[0], label.shape[1], size)
+def mirrored_image(image: np.ndarray, size: int, scale: float = 1.0) -> np.ndarray:
+    """As :func:`square_image`, but the image is mirrored into the frame around it.
+
+    An encoder then sees ordinary content beyond the border, where black would look like an object of its own.
+
+    Args:
+        scale: of the image within the square, at most 1.
+    """
+    image = _fitted_image(image, int(size * scale))
+    rest = [(0, size - side) for side in image.shape[:2]]
+    return np.pad(image, [*rest, (0, 0)], mode="reflect")
+
+
+def _fitted_image(image: np.ndarray, size: int) -> np.ndarray:
+    height, width = fitted_size(image.shape[0], image.shape[1], size)
+    if image.shape[:2] == (height, width):
+        return image
+    return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+
+
+def square_label(label: np.ndarray, size: int, scale: float = 1.0) -> np.ndarray:
+    """Resize (nearest) and pad a label map (height, width) uint8 to (size, size) with 255.
+
+    Args:
+        scale: of the label map within the square, at most 1.
+    """
+    height, width = fitted_size(label.shape[0], label.shape[1], int(size * scale))
     if label.shape != (height, width):
         label = np.asarray(Image.fromarray(label).resize((width, height), Image.Resampling.NEAREST))
     out = np.full((size, size), VOID, dtype=np.uint8)

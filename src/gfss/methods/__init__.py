@@ -14,9 +14,11 @@ from gfss.methods.capl import Capl
 from gfss.methods.denet import Denet, DenetOptions
 from gfss.methods.diam import Diam
 from gfss.methods.diam_options import DiamOptions
+from gfss.methods.logistic import Logistic
 from gfss.methods.pcn import Calibrated
 from gfss.methods.pfenet import Pfenet, PfenetOptions
 from gfss.methods.probe import LinearProbe
+from gfss.methods.prototype import Prototype
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.methods.trivial import BaseOnly
@@ -72,6 +74,8 @@ Builder = Callable[[Context], Method]
 UNTRAINED: dict[str, Builder] = {
     "base": lambda context: BaseOnly(),
     "score": lambda context: ScoreFusion(context.fitter),
+    "logistic": lambda context: Logistic(),
+    "prototype": lambda context: Prototype(),
     "npf": lambda context: NormalisedParameterFusion(),
     "npf-fitted": lambda context: NormalisedParameterFusion(fitted=True),
     "nsf": lambda context: NormalisedScoreFusion(context.fitter),

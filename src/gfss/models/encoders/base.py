@@ -52,11 +52,24 @@ class Encoder(nn.Module):
             raise GfssError(f"an encoder takes (batch, 3, height, width); got {tuple(images.shape)}")
         levels = self.levels((images - self.mean) / self.std)
         size = levels[next(reversed(self.channels))].shape[-2:]
-        return {name: _to_size(level, size) for name, level in levels.items()}
+        return {name: to_size(level, size) for name, level in levels.items()}
 
     def levels(self, images: Tensor) -> dict[str, Tensor]:
         """Feature maps of normalised images, each at its own resolution."""
         raise NotImplementedError
+
+    @property
+    def fine_channels(self) -> dict[str, int]:
+        """Level name -> channels of :meth:`fine_levels`, from fine to coarse."""
+        return self.channels
+
+    def fine_levels(self, images: Tensor) -> dict[str, Tensor]:
+        """All levels at their own resolution, among them finer ones than ``channels`` names where there are any.
+
+        Args:
+            images: (batch, 3, height, width), RGB in [0, 1].
+        """
+        return self.levels((images - self.mean) / self.std)
 
     def levels_from(self, name: str, level: Tensor) -> dict[str, Tensor]:
         """A level and those after it, computed from the level alone; for training only the last stages."""
@@ -114,7 +127,8 @@ def select_levels(levels: Mapping[str, Tensor], names: Sequence[str]) -> list[Te
     return [levels[name] for name in names]
 
 
-def _to_size(level: Tensor, size: torch.Size) -> Tensor:
+def to_size(level: Tensor, size: torch.Size) -> Tensor:
+    """A level (batch, channels, h, w) brought to another height and width, bilinearly with aligned corners."""
     if level.shape[-2:] == size:
         return level
     return nn.functional.interpolate(level, size=size, mode="bilinear", align_corners=True)

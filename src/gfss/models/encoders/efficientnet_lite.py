@@ -30,6 +30,7 @@ STAGES = (
 DEPTH = {"lite0": 1.0, "lite1": 1.1, "lite2": 1.2}
 WIDTH = {"lite0": 1.0, "lite1": 1.0, "lite2": 1.1}
 LEVELS = {2: "layer2", 4: "layer3", 6: "layer4"}  # ends of stages 3, 5 and 7
+FINE_LEVELS = {1: "layer1", 2: "layer2", 3: "stage4", 4: "layer3", 6: "layer4"}  # strides 4, 8, 16, 16 and 16
 
 
 def batch_norm(channels: int) -> nn.BatchNorm2d:
@@ -102,6 +103,7 @@ class EfficientNetLite(Encoder):
         blocks: list[MobileBlock] = []
         self._ends: dict[int, str] = {}
         self.channels = {}
+        self._fine_channels: dict[str, int] = {}
         width, reached, dilation = 32, 2, 1
         for stage, (repeats, kernel, stride, expansion, out) in enumerate(STAGES):
             first_or_last = stage in (0, len(STAGES) - 1)
@@ -116,21 +118,35 @@ class EfficientNetLite(Encoder):
                 blocks.append(MobileBlock(width, out, kernel, step, expansion, block_dilation))
                 width = out
             if stage in LEVELS:
-                self._ends[len(blocks) - 1] = LEVELS[stage]
                 self.channels[LEVELS[stage]] = out
+            if stage in FINE_LEVELS:
+                self._ends[len(blocks) - 1] = FINE_LEVELS[stage]
+                self._fine_channels[FINE_LEVELS[stage]] = out
         self._blocks = nn.ModuleList(blocks)
         self._conv_head = nn.Conv2d(width, 1280, 1, bias=False)
         self._bn1 = batch_norm(1280)
         self._fc = nn.Linear(1280, 1000)
 
+    @property
+    def fine_channels(self) -> dict[str, int]:
+        return self._fine_channels
+
+    def fine_levels(self, images: Tensor) -> dict[str, Tensor]:
+        return self._through(self._stem((images - self.mean) / self.std), 0)
+
     def levels(self, images: Tensor) -> dict[str, Tensor]:
-        return self._through(F.relu6(self._bn0(self._conv_stem(images))), 0)
+        found = self._through(self._stem(images), 0)
+        return {name: found[name] for name in self.channels}
 
     def levels_from(self, name: str, level: Tensor) -> dict[str, Tensor]:
-        return {name: level, **self._through(level, self._end(name) + 1)}
+        found = self._through(level, self._end(name) + 1)
+        return {name: level, **{key: found[key] for key in self.channels if key in found}}
 
     def stages_after(self, name: str) -> list[nn.Module]:
         return list(self._blocks[self._end(name) + 1 :])
+
+    def _stem(self, images: Tensor) -> Tensor:
+        return F.relu6(self._bn0(self._conv_stem(images)))
 
     def _end(self, name: str) -> int:
         """Number of the block that gives a level."""

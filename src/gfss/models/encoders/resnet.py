@@ -116,13 +116,24 @@ class ResNet(Encoder):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
+    @property
+    def fine_channels(self) -> dict[str, int]:
+        return {"layer1": self.channels["layer2"] // 2, **self.channels}
+
+    def fine_levels(self, images: Tensor) -> dict[str, Tensor]:
+        return self._all_levels((images - self.mean) / self.std)
+
     def levels(self, images: Tensor) -> dict[str, Tensor]:
+        found = self._all_levels(images)
+        return {name: found[name] for name in self.channels}
+
+    def _all_levels(self, images: Tensor) -> dict[str, Tensor]:
         x = F.relu(self.bn1(self.conv1(images)))
         if self.deep_stem:
             x = F.relu(self.bn2(self.conv2(x)))
             x = F.relu(self.bn3(self.conv3(x)))
         x = self.get_submodule("layer1")(F.max_pool2d(x, 3, stride=2, padding=1))
-        levels: dict[str, Tensor] = {}
+        levels: dict[str, Tensor] = {"layer1": x}
         for name in self.channels:
             levels[name] = x = self.get_submodule(name)(x)
         return levels

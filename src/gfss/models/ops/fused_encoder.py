@@ -20,17 +20,24 @@ Run = Callable[[Tensor], dict[str, Tensor]]
 """From images (batch, 3, size, size) to levels."""
 
 
-def fast_form(encoder: Encoder, size: int) -> Run:
-    """An encoder, frozen, in the form that is fastest on a CPU for square images of one size."""
-    return traced(encoder, size) if encoder.traced_is_faster else fused(encoder)
+def fast_form(encoder: Encoder, size: int, fine: bool = False) -> Run:
+    """An encoder, frozen, in the form that is fastest on a CPU for square images of one size.
+
+    Args:
+        fine: give all levels at their own resolution (:meth:`Encoder.fine_levels`), not those of one size.
+    """
+    if encoder.traced_is_faster:
+        return traced(encoder, size, fine)
+    return fused(encoder).fine_levels if fine else fused(encoder)
 
 
-def traced(encoder: Encoder, size: int) -> Run:
+def traced(encoder: Encoder, size: int, fine: bool = False) -> Run:
     """The fused encoder, traced for square images of one size and optimised for inference."""
-    names = list(encoder.channels)
+    names = list(encoder.fine_channels if fine else encoder.channels)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # shapes become constants, as they should
-        recorded = torch.jit.trace(_InOrder(fused(encoder)).eval(), torch.zeros(1, 3, size, size), check_trace=False)
+        ordered = _InOrder(fused(encoder), fine).eval()
+        recorded = torch.jit.trace(ordered, torch.zeros(1, 3, size, size), check_trace=False)
         network = torch.jit.optimize_for_inference(torch.jit.freeze(recorded))
     return lambda images: dict(zip(names, network(images), strict=True))
 
@@ -38,11 +45,14 @@ def traced(encoder: Encoder, size: int) -> Run:
 class _InOrder(nn.Module):
     """An encoder whose levels come as a tuple."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, fine: bool) -> None:
         super().__init__()
         self.encoder = encoder
+        self.fine = fine
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        if self.fine:
+            return tuple(self.encoder.fine_levels(images).values())
         levels = self.encoder(images)
         return tuple(levels[name] for name in self.encoder.channels)
 

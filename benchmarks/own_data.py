@@ -1,0 +1,247 @@
+"""Teaching on data sets of many fields: gfss beside logistic regression and prototypes on the same encoder.
+
+    python benchmarks/own_data.py ROOT [SET ...] --model ade150-lite0 --shots 1,3,5,10 --draws 3
+
+ROOT holds one folder per data set: ``images/``, ``masks/`` (index PNG, 0 rest, 255 void) and ``classes.txt``. For every
+class that enough images show, supports are drawn, and images with and without the class are segmented. Figures go to
+``benchmarks/measured/own_data/SET.json`` as they come; what is there is not done again. ``--table`` prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+import gfss
+from gfss.app.geometry import label_map
+from gfss.app.network import encoder_maps
+from gfss.app.segmenter import Segmenter
+from gfss.data.catalog import VOID
+from gfss.data.datasets.folder import read_class_names
+from gfss.data.transforms import mirrored_image, square_label
+from gfss.methods.logistic import fit_rows
+from gfss.methods.prototype import prototype_rows
+
+HERE = Path(__file__).parent
+MEASURED = HERE / "measured" / "own_data"
+TUNING = (
+    "ade",
+    "aerial-roads",
+    "clothing-ccp",
+    "food-meals",
+    "industry-magnetic-tile",
+    "medical-retina",
+    "medical-skin-ph2",
+    "microscopy-nuclei",
+    "plants-cwfid",
+    "road-potholes",
+    "space-mars-rocks",
+)  # sets that settings were chosen and the refiner was trained on; the others only confirm
+LEAST_SHARE = 0.005  # of an image that a class must cover to count as shown
+FEWEST = 15  # images that must show a class
+QUERIES = 10  # images with the class, and as many without where there are any
+MOST_SHOTS = 10
+METHODS = ("gfss", "logistic", "prototype")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One class, its support images and the images to segment."""
+
+    name: str
+    label: int
+    draw: int
+    supports: tuple[str, ...]
+    shown: tuple[str, ...]
+    free: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the record: IoU in percent on images with the class, and with class-free images beside them."""
+
+    method: str
+    name: str
+    draw: int
+    shots: int
+    iou_shown: float
+    iou: float
+    support_iou: float
+    seconds: float
+    estimate: float | None = None
+    refined: bool | None = None
+
+
+class Images:
+    """Images, masks and encoder levels of a data set, each read once."""
+
+    def __init__(self, folder: Path, model: Segmenter) -> None:
+        self.folder = folder
+        self.network = model.network
+        self.files = {path.stem: path for path in sorted((folder / "images").iterdir())}
+        self._levels: dict[str, dict[str, torch.Tensor]] = {}
+
+    def image(self, name: str) -> np.ndarray:
+        return np.asarray(Image.open(self.files[name]).convert("RGB"))
+
+    def mask(self, name: str, label: int) -> np.ndarray:
+        values = np.asarray(Image.open(self.folder / "masks" / f"{name}.png"))
+        return np.where(values == VOID, VOID, values == label).astype(np.uint8)
+
+    def levels(self, name: str) -> dict[str, torch.Tensor]:
+        if name not in self._levels:
+            self._levels[name] = self.network.levels(mirrored_image(self.image(name), self.network.size))
+        return self._levels[name]
+
+    def shares(self) -> dict[str, np.ndarray]:
+        found: dict[str, np.ndarray] = {}
+        for name in self.files:
+            counts = np.bincount(np.asarray(Image.open(self.folder / "masks" / f"{name}.png")).ravel(), minlength=256)
+            found[name] = counts[:VOID] / max(1, counts[:VOID].sum())
+        return found
+
+
+def tasks(images: Images, names: Sequence[str], classes: int, draws: int) -> Iterator[Task]:
+    """Tasks of the classes that most images show."""
+    shares = images.shares()
+    shown = {label: [i for i, s in shares.items() if s[label] >= LEAST_SHARE] for label in range(1, len(names) + 1)}
+    usable = sorted((label for label in shown if len(shown[label]) >= FEWEST), key=lambda c: (-len(shown[c]), c))
+    for label in usable[:classes]:
+        free = [i for i, s in shares.items() if s[label] == 0]
+        for draw in range(draws):
+            generator = np.random.default_rng((draw, label))
+            order = [shown[label][i] for i in generator.permutation(len(shown[label]))]
+            without = [free[i] for i in generator.permutation(len(free))]
+            cut = min(MOST_SHOTS, len(order) - 8)
+            yield Task(
+                names[label - 1],
+                label,
+                draw,
+                tuple(order[:cut]),
+                tuple(order[cut : cut + QUERIES]),
+                tuple(without[:QUERIES]),
+            )
+
+
+Scores = Callable[[str], torch.Tensor]
+
+
+def overlap(images: Images, task: Task, chosen: Sequence[str], scores: Scores) -> np.ndarray:
+    """Intersection and union of the last class of some score maps with the truth."""
+    counts = np.zeros(2)
+    for name in chosen:
+        truth = images.mask(name, task.label)
+        maps = scores(name)
+        found = label_map(maps, images.network.size, (truth.shape[0], truth.shape[1])) == len(maps) - 1
+        valid = truth != VOID
+        counts += [(found & (truth == 1) & valid).sum(), ((found | (truth == 1)) & valid).sum()]
+    return counts
+
+
+@torch.inference_mode()
+def measure(method: str, model: Segmenter, images: Images, task: Task, shots: int) -> Figure:
+    """Learn from the supports, segment, count."""
+    supports = task.supports[:shots]
+    start = time.process_time()
+    estimate = refined = None
+    if method == "gfss":
+        taught = Segmenter(model.network)
+        lesson = taught.teach(
+            "new class", [images.image(i) for i in supports], [images.mask(i, task.label) for i in supports]
+        )
+        estimate, refined, state = lesson.iou, taught.fits[0].verdict.refined, taught.state
+
+        def scores(name: str) -> torch.Tensor:
+            return model.network.scores(images.levels(name), state)[0]
+    else:
+        size = model.network.size
+        examples = [
+            (encoder_maps(images.levels(i)), torch.from_numpy(square_label(images.mask(i, task.label), size)))
+            for i in supports
+        ]
+        head = fit_rows(examples, 1) if method == "logistic" else prototype_rows(examples, 1)
+
+        def scores(name: str) -> torch.Tensor:
+            odds = head.logits(encoder_maps(images.levels(name)))[0]
+            return torch.cat([torch.zeros_like(odds), odds])
+
+    seconds = time.process_time() - start
+    with_class, without = (overlap(images, task, chosen, scores) for chosen in (task.shown, task.free))
+    own = overlap(images, task, supports, scores)
+    whole = with_class + without
+    figures = [100 * c[0] / max(1, c[1]) for c in (with_class, whole, own)]
+    return Figure(method, task.name, task.draw, shots, *figures, seconds, estimate, refined)
+
+
+def run(folder: Path, model: Segmenter, shots: Sequence[int], classes: int, draws: int) -> None:
+    """All figures of one data set; those that are there already stay."""
+    path = MEASURED / f"{folder.name}.json"
+    there = json.loads(path.read_text()) if path.exists() else []
+    done = {(f["method"], f["name"], f["draw"], f["shots"]) for f in there}
+    images = Images(folder, model)
+    for task in tasks(images, read_class_names(folder), classes, draws):
+        for count in shots:
+            for method in METHODS:
+                if count > len(task.supports) or (method, task.name, task.draw, count) in done:
+                    continue
+                there.append(asdict(measure(method, model, images, task, count)))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(there, indent=0))
+        print(folder.name, task.name, task.draw, flush=True)
+
+
+def table(shots: Sequence[int]) -> str:
+    """Mean IoU with class-free images of every set (mean of its classes and draws), and the mean of the sets."""
+    lines = ["| set | " + " | ".join(f"{m} at {s}" for s in shots for m in METHODS) + " |"]
+    lines.append("|---" * (1 + len(shots) * len(METHODS)) + "|")
+    sums: dict[str, list[list[float]]] = {"tuning sets": [], "confirming sets": [], "all": []}
+    for path in sorted(MEASURED.glob("*.json")):
+        figures = json.loads(path.read_text())
+        cells = [
+            float(np.mean([f["iou"] for f in figures if f["method"] == m and f["shots"] == s] or [np.nan]))
+            for s in shots
+            for m in METHODS
+        ]
+        mark = " (tuning)" if path.stem in TUNING else ""
+        lines.append(f"| {path.stem}{mark} | " + " | ".join(f"{c:.1f}" for c in cells) + " |")
+        sums["tuning sets" if mark else "confirming sets"].append(cells)
+        sums["all"].append(cells)
+    for name, rows in sums.items():
+        if rows:
+            lines.append(f"| **{name}** | " + " | ".join(f"{c:.1f}" for c in np.nanmean(rows, axis=0)) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("root", type=Path, help="folder of data sets")
+    parser.add_argument("sets", nargs="*", help="names of data sets (default: all)")
+    parser.add_argument("--model", default="voc20-lite0")
+    parser.add_argument("--shots", default="1,3,5,10")
+    parser.add_argument("--classes", type=int, default=2, help="classes of each set, those that most images show")
+    parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--table", action="store_true", help="print the table and stop")
+    options = parser.parse_args()
+    shots = [int(value) for value in options.shots.split(",")]
+    if not options.table:
+        torch.set_num_threads(options.threads)
+        model = gfss.load(options.model)
+        folders = [options.root / name for name in options.sets] or sorted(
+            path for path in options.root.iterdir() if (path / "classes.txt").exists()
+        )
+        for folder in folders:
+            run(folder, model, shots, options.classes, options.draws)
+    print(table(shots))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,242 @@
+"""Fitting taught classes, choosing their threshold, and an honest estimate of how well they were learned.
+
+Every class has a row of its own (:mod:`gfss.models.novel.logistic`), fitted on its support images and their augmented
+copies, against the rest of these images, images without the class, and what other taught classes show. Its threshold
+and the estimate come from leaving its images out in turn; with one image, its copies. So does the question whether the
+mask refiner helps or stays out of the way. All three depend on the class's own images alone, so that forgetting another
+class leaves them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gfss.app.network import COLOURS, Taught, encoder_maps
+from gfss.app.support import Example, Samples, TaughtClass, grid_labels
+from gfss.models.calibrators.mask_refiner import ClassMemory, MaskRefiner, class_memory
+from gfss.models.novel.logistic import LogisticHead, LogisticOptions, fit_logistic
+
+OTHERS = 200  # positions of each image of another taught class that count as the rest, at most
+QUICK = LogisticOptions(iterations=30)  # of fits that leave an image out
+THRESHOLDS = torch.linspace(-4, 6, 41)  # of the log-odds that are compared
+PRIOR_SHARE = 0.5  # of the log-odds of the rest in the supports that the threshold tends to, with many images
+DOUBT = 20.0  # points of IoU, divided by the images, that a threshold must gain to lie 1 away from that
+ONE_IMAGE = 0.4  # a class is found about so well in other images as in altered copies of its one image
+LEARNED_WELL, LEARNED_ROUGHLY = 50.0, 25.0  # estimated IoU
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How well a class was learned.
+
+    Attributes:
+        iou: expected IoU in percent on images like the supports.
+        images: how many images it rests on.
+        hardest: the image that was found worst when it was left out.
+    """
+
+    iou: float
+    images: int
+    hardest: str
+
+    @property
+    def words(self) -> str:
+        """The estimate for people."""
+        basis = "leaving each image out in turn" if self.images > 1 else "altered copies of its one image"
+        figure = f"estimated IoU {self.iou:.0f}, by {basis}"
+        if self.iou >= LEARNED_WELL:
+            return f"learned well ({figure})"
+        if self.iou >= LEARNED_ROUGHLY:
+            return f"learned roughly ({figure}); more images will help, above all ones like {self.hardest}"
+        return f"not learned ({figure}): add images like {self.hardest}, and images without the class"
+
+
+@dataclass(frozen=True)
+class ClassFit:
+    """The fitted state of one class.
+
+    Attributes:
+        weight: its row, (channels,).
+        bias: of the row.
+        fitted_iou: IoU of the row on the positions it was fitted on, in [0, 1].
+        verdict: what leaving images out has shown.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    fitted_iou: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What leaving images out in turn has shown: the threshold of the log-odds, whether to refine, the estimate."""
+
+    threshold: float
+    refined: bool
+    estimate: Estimate
+
+
+def fit_classes(
+    taught: Sequence[TaughtClass],
+    refiner: MaskRefiner | None,
+    before: Mapping[str, tuple[TaughtClass, ClassFit]] | None = None,
+) -> list[ClassFit]:
+    """Fit all taught classes.
+
+    Args:
+        refiner: of the model, if it has one.
+        before: earlier classes and their fits, by name; a class with the same images keeps its verdict.
+    """
+    fits: list[ClassFit] = []
+    for one in taught:
+        others = [example for other in taught if other is not one for example in other.shots]
+        weight, bias, fitted_iou = fit_row(one.examples, refiner, others)
+        known = (before or {}).get(one.name)
+        same = known is not None and _images(known[0]) == _images(one)
+        verdict = known[1].verdict if known is not None and same else judge(one, refiner)
+        fits.append(ClassFit(weight, bias, fitted_iou, verdict))
+    return fits
+
+
+def taught_state(taught: Sequence[TaughtClass], fits: Sequence[ClassFit], refiner: MaskRefiner | None) -> Taught | None:
+    """The fits of all taught classes as one head, with what the refiner remembers."""
+    if not taught:
+        return None
+    head = LogisticHead(torch.stack([fit.weight for fit in fits]), torch.stack([fit.bias for fit in fits]))
+    balance = [one.balance - fit.verdict.threshold for one, fit in zip(taught, fits, strict=True)]
+    memories = [
+        memory_of(one.shots, refiner, fit.fitted_iou) if refiner is not None and fit.verdict.refined else None
+        for one, fit in zip(taught, fits, strict=True)
+    ]
+    return Taught(head, torch.tensor(balance, dtype=torch.float32), tuple(memories))
+
+
+def memory_of(shots: Sequence[Example], refiner: MaskRefiner, fitted_iou: float) -> ClassMemory:
+    """What the refiner remembers of images that show a class."""
+    supports = [(encoder_maps(example.levels), torch.from_numpy(example.labels.copy())) for example in shots]
+    return class_memory(supports, refiner.compared, fitted_iou)
+
+
+def fit_row(
+    examples: Sequence[Example],
+    refiner: MaskRefiner | None,
+    others: Sequence[Example] = (),
+    options: LogisticOptions | None = None,
+) -> tuple[Tensor, Tensor, float]:
+    """Row, bias and fitted IoU of a class from its examples.
+
+    Args:
+        others: support images of other taught classes; what they show of these is the rest.
+    """
+    parts = [samples for example in examples for samples in (example.samples, *example.copies)]
+    shown = {example.sha256 for example in examples}
+    for example in others:
+        if example.sha256 not in shown:
+            theirs = example.samples.features[example.samples.labels == 1][:OTHERS]
+            parts.append(Samples(theirs, torch.zeros(len(theirs), dtype=torch.uint8)))
+    return fit_samples(parts, refiner, options)
+
+
+def fit_samples(
+    parts: Sequence[Samples], refiner: MaskRefiner | None, options: LogisticOptions | None = None
+) -> tuple[Tensor, Tensor, float]:
+    """Row, bias and fitted IoU from positions; the class and the rest weigh the same."""
+    features = torch.cat([part.features for part in parts]).float()
+    positive = torch.cat([part.labels for part in parts]) == 1
+    weights = torch.where(positive, 0.5 / positive.sum().clamp_min(1), 0.5 / (~positive).sum().clamp_min(1))
+    usual = None if refiner is None else (refiner.mean, refiner.spread)
+    weight, bias = fit_logistic(features, positive, weights, options, usual)
+    found = features @ weight + bias > 0
+    return weight, bias, float((found & positive).sum() / (found | positive).sum().clamp_min(1))
+
+
+def judge(one: TaughtClass, refiner: MaskRefiner | None) -> Verdict:
+    """Threshold, use of the refiner and estimate, from images (of one image: copies) left out of the fit."""
+    shots = one.shots
+    prior = _prior_threshold(shots)
+    if len(shots) == 1:
+        counts = torch.stack(_copies_left_out(one, shots[0], refiner))
+        at_prior = int((THRESHOLDS - prior).abs().argmin())
+        iou = 100 * counts[:, at_prior, 0].sum() / counts[:, at_prior, 1].sum().clamp_min(1e-9)
+        estimate = Estimate(ONE_IMAGE * float(iou), 1, shots[0].id)
+        return Verdict(0.0 if refiner is not None else prior, refiner is not None, estimate)
+    maps = [_left_out(one, example, refiner) for example in shots]
+    choices = [_best_threshold(torch.stack([plain for plain, _ in maps]), prior)]
+    if refiner is not None:
+        choices.append(_best_threshold(torch.stack([refined for _, refined in maps]), 0.0))
+    chosen = max(range(len(choices)), key=lambda i: choices[i][0])
+    _, threshold, iou, hardest = choices[chosen]
+    return Verdict(threshold, chosen == 1, Estimate(iou, len(shots), shots[hardest].id))
+
+
+def _best_threshold(counts: Tensor, prior: float) -> tuple[float, float, float, int]:
+    """Mean IoU less the doubt in thresholds far from the prior, the threshold, the IoU there and the worst image.
+
+    Args:
+        counts: (images, thresholds, 2), intersection and union.
+    """
+    together = 100 * counts[..., 0].sum(dim=0) / counts[..., 1].sum(dim=0).clamp_min(1)
+    each = 100 * counts[..., 0] / counts[..., 1].clamp_min(1)
+    gain = (together + each.mean(dim=0)) / 2 - DOUBT / len(counts) * (THRESHOLDS - prior).square()
+    best = int(gain.argmax())
+    return float(gain[best]), float(THRESHOLDS[best]), float(together[best]), int(each[:, best].argmin())
+
+
+def _prior_threshold(shots: Sequence[Example]) -> float:
+    """Where the threshold tends to: 0 with one image, more with several where the class is rare in them.
+
+    The row is fitted with as much weight on the class as on the rest, so its log-odds are too high by those of the
+    rest. With few images that makes up for what they do not show of the class.
+    """
+    share = float(np.clip(np.mean([example.share for example in shots]), 1e-3, 1 - 1e-3))
+    return PRIOR_SHARE * (1 - 1 / len(shots)) * float(np.log((1 - share) / share))
+
+
+@torch.inference_mode()
+def _left_out(one: TaughtClass, example: Example, refiner: MaskRefiner | None) -> tuple[Tensor, Tensor]:
+    """Intersection and union on an image at every threshold, of a row fitted without it: plain and refined."""
+    rest = [other for other in one.examples if other is not example]
+    weight, bias, fitted_iou = fit_row(rest, refiner, options=QUICK)
+    head = LogisticHead(weight[None], bias[None])
+    maps = encoder_maps(example.levels)
+    labels = torch.from_numpy(grid_labels(example.levels, example.labels))
+    valid = labels <= 1
+    weights = torch.ones(int(valid.sum()))
+    plain = _counts(head.logits(maps)[0, 0][valid], labels[valid] == 1, weights)
+    if refiner is None:
+        return plain, plain
+    memory = memory_of([other for other in rest if other.shows], refiner, fitted_iou)
+    refined = refiner.refine(head, 0, memory, maps, example.levels[COLOURS].float())[0, 0]
+    return plain, _counts(refined[valid], labels[valid] == 1, weights)
+
+
+def _copies_left_out(one: TaughtClass, example: Example, refiner: MaskRefiner | None) -> list[Tensor]:
+    """The same for copies of one image, each left out in turn; their positions stand for the whole copy."""
+    curves: list[Tensor] = []
+    rest = [other for other in one.examples if other is not example]
+    extra = [samples for other in rest for samples in (other.samples, *other.copies)]
+    for number, copy in enumerate(example.copies):
+        positive = copy.labels == 1
+        if not positive.any() or positive.all():
+            continue
+        parts = [example.samples, *(c for i, c in enumerate(example.copies) if i != number), *extra]
+        weight, bias, _ = fit_samples(parts, refiner, QUICK)
+        weights = torch.where(positive, example.share / positive.sum(), (1 - example.share) / (~positive).sum())
+        curves.append(_counts(copy.features.float() @ weight + bias, positive, weights))
+    return curves or [torch.zeros(len(THRESHOLDS), 2)]
+
+
+def _counts(odds: Tensor, truth: Tensor, weights: Tensor) -> Tensor:
+    """Weight of intersection and union at every threshold, (thresholds, 2)."""
+    found = odds[None] > THRESHOLDS[:, None]
+    return torch.stack([(found & truth).float() @ weights, (found | truth).float() @ weights], dim=1)
+
+
+def _images(one: TaughtClass) -> list[tuple[str, int]]:
+    return [(example.sha256, example.lesson) for example in one.examples]

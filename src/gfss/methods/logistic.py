@@ -1,0 +1,89 @@
+"""Logistic regression on the encoder's levels: the twenty lines that every method has to beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from gfss.features.support import Support
+from gfss.methods.base import Method
+from gfss.models.novel.logistic import (
+    LogisticHead,
+    LogisticOptions,
+    features_at,
+    finest_grid,
+    fit_logistic,
+    unit_maps,
+)
+from gfss.models.ops.upsample import upsample
+from gfss.models.pspnet import Features
+
+Maps = Mapping[str, Tensor]
+POSITIONS = (1000, 2000)  # of the class and of the rest in every support image, at most
+OPTIONS = LogisticOptions(l2=1e-3, iterations=150)
+
+
+def grid_labels(labels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Labels (height, width) at the positions of a grid whose corners lie on those of the image."""
+    rows = torch.linspace(0, labels.shape[0] - 1, size[0]).round().long()
+    columns = torch.linspace(0, labels.shape[1] - 1, size[1]).round().long()
+    return labels[rows][:, columns]
+
+
+def fit_rows(supports: Sequence[tuple[Maps, Tensor]], classes: int, seed: int = 0) -> LogisticHead:
+    """One row per class against the rest, fitted to convergence on standardised positions.
+
+    Args:
+        supports: unit maps (1, channels, h, w) and labels (height, width) of each image: 0 the rest, 1..classes the
+            classes, 255 void.
+    """
+    rows: list[Tensor] = []
+    biases: list[Tensor] = []
+    for label in range(1, classes + 1):
+        generator = torch.Generator().manual_seed(seed)
+        features: list[Tensor] = []
+        positive: list[Tensor] = []
+        for maps, labels in supports:
+            on_grid = grid_labels(labels, finest_grid(maps))
+            kinds = (on_grid == label, (on_grid != label) & (on_grid != 255))
+            for kind, most, truth in zip(kinds, POSITIONS, (True, False), strict=True):
+                places = kind.nonzero()
+                places = places[torch.randperm(len(places), generator=generator)[:most]]
+                features.append(features_at(maps, places[:, 0], places[:, 1]))
+                positive.append(torch.full((len(places),), truth))
+        stacked, truths = torch.cat(features), torch.cat(positive)
+        weight, bias = fit_logistic(stacked, truths, torch.ones(len(truths)), OPTIONS)
+        rows.append(weight)
+        biases.append(bias)
+    return LogisticHead(torch.stack(rows), torch.stack(biases))
+
+
+def known_or_novel(base: Tensor, odds: Tensor) -> Tensor:
+    """Scores in which a novel class wins where its log-odds are positive: the best known class has 0.
+
+    Args:
+        base: base logits (batch, base + 1, h, w).
+        odds: log-odds of the novel classes (batch, novel, h', w').
+    """
+    known = upsample(base.log_softmax(dim=1), (odds.shape[-2], odds.shape[-1]))
+    return torch.cat([known - known.amax(dim=1, keepdim=True), odds], dim=1)
+
+
+class Logistic(Method):
+    """Logistic regression of every novel class against the rest of its support images; the base model decides else."""
+
+    name = "logistic"
+
+    def learn(self, support: Support) -> None:
+        support.check()
+        start = support.base
+        labels = torch.where(
+            support.labels == 255, 255, (support.labels.int() - start).clamp_min(0).to(support.labels.dtype)
+        )
+        maps = [unit_maps(support.features[[i]].levels) for i in range(len(support.features))]
+        self.head = fit_rows(list(zip(maps, labels, strict=True)), support.novel)
+
+    def scores(self, query: Features) -> Tensor:
+        return known_or_novel(query.base, self.head.logits(unit_maps(query.levels)))
