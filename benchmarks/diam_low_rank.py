@@ -18,7 +18,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a package
 
-from tool_agreement import experiment_parser, opened
+from end_to_end import experiment_parser, opened
 
 from gfss.common.files import write_json
 from gfss.data.catalog import VOID

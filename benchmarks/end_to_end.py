@@ -13,6 +13,7 @@ measured on some images, or all, and multiplied out to all of them. The label ma
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
@@ -29,7 +30,6 @@ from torch.nn import functional as F
 sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a package
 
 from episode import NoBank
-from tool_agreement import experiment_parser, opened
 
 from gfss.common.files import write_json
 from gfss.common.threads import parallel_map
@@ -38,6 +38,7 @@ from gfss.evaluation.metrics import image_counts
 from gfss.evaluation.protocols import draw_tasks, evaluate_methods
 from gfss.evaluation.records import peak_memory_mb
 from gfss.experiments.experiment import Experiment
+from gfss.experiments.recipes import read_recipe
 from gfss.features.bank import build_bank
 from gfss.features.sampler import CHUNK, EpisodeSampler, FeatureStore
 from gfss.methods.base import Method
@@ -46,6 +47,25 @@ from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
 from gfss.models.ops.upsample import class_map
 
 TURN = 16  # tasks of one way before those of the other
+
+
+def experiment_parser(about: str | None) -> argparse.ArgumentParser:
+    """A parser that knows how to find an experiment; for :func:`opened`."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", default="frozen/pascal-lite0")
+    parser.add_argument("--root", type=Path)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--fold", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    return parser
+
+
+def opened(options: argparse.Namespace) -> Experiment:
+    """The experiment that was asked for, on so many threads."""
+    torch.set_num_threads(options.threads)
+    recipe = read_recipe(options.recipe).only(root=options.root)
+    return Experiment(recipe, options.fold, options.runs)
 
 
 def plain_way(method: Method, source: EpisodeSampler, drawn: Task) -> Tensor:

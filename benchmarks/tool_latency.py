@@ -4,7 +4,7 @@ The encoder is timed as it is built and in the fused form (batch norm folded in)
 
     python benchmarks/tool_latency.py --json latency.json
 
-Without ``--model`` the head and calibrator have random weights: the time does not depend on their values.
+Without ``--model`` the head has random weights: the time does not depend on their values.
 """
 
 from __future__ import annotations
@@ -28,15 +28,13 @@ from gfss.common.files import write_json
 from gfss.data.catalog import PASCAL_CLASSES
 from gfss.data.transforms import square_image, to_tensor
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import CalibratorOptions
 from gfss.models.encoders import build_encoder
-from gfss.models.novel.classifier import NovelOptions
 from gfss.models.ops.fused_encoder import fused
 from gfss.models.pspnet import PyramidHead
 from gfss.training.base import BaseOptions
 
 IMAGE = (375, 500)  # height and width of a usual PASCAL photograph
+SHOTS = 5  # images of the longer lesson
 
 
 def untrained_model(size: int) -> Segmenter:
@@ -46,9 +44,7 @@ def untrained_model(size: int) -> Segmenter:
     channels = {name: encoder.channels[name] for name in options.levels}
     head = PyramidHead(channels, len(PASCAL_CLASSES) + 1, options.pyramid, options.width, options.separable)
     card = BaseCard("lite0", encoder.stride, encoder.weights_hash(), False, size, PASCAL_CLASSES, (), "none", None)
-    side = encoder.map_size(size)
-    calibrator = Calibrator(CalibratorOptions(), (side, side), fast=True)
-    return Segmenter(Network(BaseModel(encoder, head, card), calibrator, NovelOptions()))
+    return Segmenter(Network(BaseModel(encoder, head, card)))
 
 
 def interleaved(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
@@ -91,15 +87,22 @@ def main() -> None:
         with torch.inference_mode():
             fast(last)
 
+    shots = [rng.integers(0, 256, (*IMAGE, 3), dtype=np.uint8) for _ in range(SHOTS)]
+
     def teach() -> None:
         model.teach("new class", image, mask)
+        model.forget("new class")
+
+    def teach_more() -> None:
+        model.teach("new class", shots, [mask] * SHOTS)
         model.forget("new class")
 
     model.teach("known by now", image[::-1].copy(), mask[::-1].copy())
     runs = {"encoder": forward, "fused": fused_forward, "segment": lambda: model.segment(image)}
     segmenting = interleaved(runs, options.rounds)
     model.forget("known by now")
-    teaching = interleaved({"encoder": forward, "teach": teach}, max(3, options.rounds // 3))
+    runs = {"encoder": forward, "teach": teach, "teach more": teach_more}
+    teaching = interleaved(runs, max(3, options.rounds // 3))
     scale = 2**20 if sys.platform == "darwin" else 2**10
     figures = {
         "encoder_ms": segmenting["encoder"],
@@ -108,6 +111,7 @@ def main() -> None:
         "segment_per_encoder": segmenting["segment"] / segmenting["encoder"],
         "segment_per_fused_encoder": segmenting["segment"] / segmenting["fused"],
         "teach_ms": teaching["teach"],
+        f"teach_{SHOTS}_images_ms": teaching["teach more"],
         "teach_per_encoder": teaching["teach"] / teaching["encoder"],
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale,
         "load": os.getloadavg()[0],

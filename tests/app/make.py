@@ -9,42 +9,26 @@ from PIL import Image
 from gfss.app.network import Network
 from gfss.app.segmenter import Segmenter
 from gfss.models.base_model import BaseCard, BaseModel
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import CalibratorOptions
 from gfss.models.encoders import build_encoder
-from gfss.models.novel.classifier import NovelOptions
 from gfss.models.pspnet import PyramidHead
 
 SIZE = 65  # side of the model's square input: maps of 17 x 17
-NOVEL = NovelOptions(steps=40, hidden=16, rate=0.2)
-CALIBRATOR = CalibratorOptions(dimension=16)
 BASE = ("cat", "dog", "tree")
 
 
 def network(
-    calibrated: bool = True,
     size: int = SIZE,
     classes: tuple[str, ...] = BASE,
     spread: float = 0.3,
     encoder: str = "tiny",
-    options: CalibratorOptions = CALIBRATOR,
-    noise: float = 0.003,
 ) -> Network:
-    """A network with random weights (lite0 has its own); a larger spread makes base classes surer.
-
-    Args:
-        noise: how far the calibrator's weights are from where training starts.
-    """
+    """A network with random weights (lite0 has its own); a larger spread makes base classes surer."""
     trunk = build_encoder(encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         channels = {name: trunk.channels[name] for name in ("layer3", "layer4")}
         head = PyramidHead(channels, len(classes) + 1, pyramid=8, width=24)
         torch.nn.init.normal_(head.classifier.weight, std=spread)
-        side = trunk.map_size(size)
-        calibrator = Calibrator(options, (side, side), fast=True)
-        for parameter in calibrator.parameters():
-            parameter.data += noise * torch.randn_like(parameter)
     card = BaseCard(
         encoder=encoder,
         output_stride=trunk.stride,
@@ -56,12 +40,12 @@ def network(
         data="noise",
         fold=None,
     )
-    return Network(BaseModel(trunk, head, card), calibrator if calibrated else None, NOVEL)
+    return Network(BaseModel(trunk, head, card))
 
 
-def model(calibrated: bool = True) -> Segmenter:
+def model() -> Segmenter:
     """A model that was not taught anything yet."""
-    return Segmenter(network(calibrated))
+    return Segmenter(network())
 
 
 def picture(seed: int = 0, height: int = 48, width: int = 64) -> np.ndarray:

@@ -38,7 +38,7 @@ def test_onnx_agrees_with_torch(taught: Segmenter, exported: Path) -> None:
     same = []
     for seed, (height, width) in enumerate([(48, 64), (64, 64), (200, 90)]):
         image = make.labelled(seed, height, width)[0]
-        for options in ({}, {"novel_bias": 0.3}, {"tile": True}):
+        for options in ({}, {"balance": 0.3}, {"tile": True}):
             same.append((model.segment(image, **options).mask == taught.segment(image, **options).mask).mean())
     assert min(same) > 0.99
     assert np.mean(same) > 0.999

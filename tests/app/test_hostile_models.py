@@ -41,21 +41,28 @@ def nan_head(parts: Parts, about: dict[str, Any]) -> None:
     next(iter(parts["head"].values())).view(-1)[0] = float("nan")
 
 
-def nan_classifier(parts: Parts, about: dict[str, Any]) -> None:
-    parts["novel classifier"]["second"].view(-1)[0] = float("inf")
+def nan_row(parts: Parts, about: dict[str, Any]) -> None:
+    parts["rows of taught classes"]["weight"].view(-1)[0] = float("inf")
 
 
-def other_classifier(parts: Parts, about: dict[str, Any]) -> None:
-    parts["novel classifier"]["second"] = torch.zeros(1, 9, 16)
+def other_row(parts: Parts, about: dict[str, Any]) -> None:
+    parts["rows of taught classes"]["weight"] = torch.zeros(1, 9)
+
+
+def no_row(parts: Parts, about: dict[str, Any]) -> None:
+    del parts["rows of taught classes"]
+
+
+def nan_balance(parts: Parts, about: dict[str, Any]) -> None:
+    about["taught"][0]["balance"] = float("nan")
+
+
+def text_threshold(parts: Parts, about: dict[str, Any]) -> None:
+    about["taught"][0]["verdict"]["threshold"] = "high"
 
 
 def wide_head(parts: Parts, about: dict[str, Any]) -> None:
     about["head"]["width"] = 300_000
-
-
-def wide_calibrator(parts: Parts, about: dict[str, Any]) -> None:
-    about["calibrator"]["map_size"] = [600, 600]  # 500 GB
-    about["calibrator"]["options"]["kind"] = "linear"
 
 
 def huge_input(parts: Parts, about: dict[str, Any]) -> None:
@@ -92,10 +99,12 @@ def escape_in_taught(parts: Parts, about: dict[str, Any]) -> None:
 
 CASES: list[tuple[Change, str]] = [
     (nan_head, "NaN or infinite"),
-    (nan_classifier, "NaN or infinite"),
-    (other_classifier, "does not fit its 1 taught class"),
+    (nan_row, "NaN or infinite"),
+    (other_row, "do not fit its encoder's"),
+    (no_row, "does not fit together"),
+    (nan_balance, "the balance is nan"),
+    (text_threshold, "does not fit together"),
     (wide_head, "another version of gfss"),
-    (wide_calibrator, "another version of gfss"),
     (huge_input, "an input of 1000000000 pixels"),
     (no_head, "does not fit together"),
     (no_support, "does not fit together"),
@@ -138,10 +147,10 @@ def test_an_empty_name_is_no_model() -> None:
         load("")
 
 
-@pytest.mark.parametrize("bias", [float("nan"), float("inf"), 1e9])
-def test_a_bias_is_a_number(bias: float) -> None:
-    with pytest.raises(GfssError, match="the novel bias is"):
-        model().segment(labelled()[0], novel_bias=bias)
+@pytest.mark.parametrize("balance", [float("nan"), float("inf"), 1e9])
+def test_a_balance_is_a_number(balance: float) -> None:
+    with pytest.raises(GfssError, match="the balance is"):
+        model().segment(labelled()[0], balance=balance)
 
 
 def teach_into(folder: Path, name: str, ready: Any, answers: Any) -> None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -13,12 +14,16 @@ import torch
 from tests.app import make
 from tests.data import make as files
 
-from gfss.app.regression_check import BIASES, _assumed
-from gfss.app.report import ClassRow, Report
+import gfss
+from gfss.app.network import Network, Taught
+from gfss.app.regression_cases import support_cases
+from gfss.app.regression_check import BALANCES, Case, State, _assumed, compare
+from gfss.app.report import ClassRow, CurvePoint, Report
 from gfss.app.segmenter import Segmenter
 from gfss.common.errors import GfssError
 from gfss.data.images import read_mask
 from gfss.data.transforms import square_label
+from gfss.models.novel.logistic import LogisticHead
 
 NAMES = ("background", *make.BASE, "box")
 
@@ -104,9 +109,9 @@ def test_before_on_the_support_images_is_what_the_model_said(taught: Segmenter) 
 
 def test_the_curve_trades_known_for_new_classes(report: Report) -> None:
     curve = report.sections[1].curve
-    assert [point.bias for point in curve] == list(BIASES)
+    assert [point.balance for point in curve] == list(BALANCES)
     rows = {row.name: row for row in report.sections[1].rows}
-    middle = curve[len(BIASES) // 2]
+    middle = curve[len(BALANCES) // 2]
     assert middle.taught == pytest.approx(rows["box"].after)
     assert middle.base == pytest.approx(rows["dog"].after)
     assert report.sections[0].curve == []
@@ -148,7 +153,7 @@ def test_text_and_page_say_the_same(report: Report, tmp_path: Path) -> None:
     for row in report.sections[1].seen:
         assert row.name in text
         assert f"<td>{row.name}</td>" in page
-    assert "novel bias" in text
+    assert "balance moved by" in text
     assert page.count("data:image/svg+xml") == sum(bool(section.curve) for section in report.sections) > 0
     sources = re.findall(r'src="([^;]+);', page)
     assert set(sources) <= {"data:image/svg+xml", "data:image/jpeg"}
@@ -175,17 +180,117 @@ def test_a_model_that_was_not_taught_has_nothing_to_report() -> None:
     assert "Nothing was taught yet" in str(report)
 
 
+KNOWN = torch.tensor([True, True, True, False])
+
+
+def assumed(old: list[int], new: list[int], denied: tuple[int, ...] = ()) -> list[int]:
+    maps = [torch.tensor([labels], dtype=torch.uint8) for labels in (old, new)]
+    return _assumed(maps[0], maps[1], KNOWN, denied, torch.ones_like(maps[0], dtype=torch.bool))[0].tolist()
+
+
 def test_without_a_label_only_pixels_that_a_new_class_takes_are_judged() -> None:
-    old, new = torch.tensor([[0, 1, 1, 2]]), torch.tensor([[0, 1, 2, 3]])
-    known = torch.tensor([True, True, True, False])
-    assert _assumed(old, new, known, ()).tolist() == [[0, 1, 255, 2]]
+    assert assumed([0, 1, 1, 2, 2], [0, 1, 2, 2, 3]) == [0, 1, 255, 2, 2]
+
+
+def test_a_class_that_hardly_stays_anywhere_in_an_image_is_not_assumed_there() -> None:
+    """Nobody labelled class 2, and most of it went: the model may have imagined it."""
+    assert assumed([0, 2, 2, 2], [0, 2, 3, 3]) == [0, 2, 255, 255]
+    assert assumed([0, 2, 2, 2, 2], [0, 2, 2, 3, 3]) == [0, 2, 2, 2, 2]
+
+
+def test_evidence_is_looked_for_among_pixels_without_a_label() -> None:
+    old, new = (torch.tensor([labels], dtype=torch.uint8) for labels in ([2, 2, 2], [2, 2, 3]))
+    area = torch.tensor([[False, False, True]])
+    assert _assumed(old, new, KNOWN, (3,), area)[0, 2] == 255
 
 
 def test_a_class_that_is_labelled_elsewhere_is_not_assumed() -> None:
     """Class 2 is known and denied: kept, left for background, taken over, left for a known and for a new class."""
-    old, new = torch.tensor([[2, 2, 1, 2, 2]]), torch.tensor([[2, 0, 2, 1, 3]])
-    known = torch.tensor([True, True, True, False])
-    assert _assumed(old, new, known, (2,)).tolist() == [[0, 0, 1, 255, 0]]
+    assert assumed([2, 2, 1, 1, 2, 2], [2, 0, 1, 2, 1, 3], (2,)) == [0, 0, 1, 1, 255, 0]
+    assert assumed([2, 2, 1, 2, 2], [2, 0, 2, 1, 3], (2,)) == [0, 0, 255, 255, 0]
+
+
+class Scripted:
+    """Stands for a network: says one thing before a lesson and another after it."""
+
+    size = 20
+
+    def __init__(self, before: np.ndarray, after: np.ndarray) -> None:
+        self.said = {None: before, "taught": after}
+
+    def scores(self, levels: dict[str, torch.Tensor], taught: Taught | None) -> torch.Tensor:
+        labels = torch.from_numpy(self.said["taught" if taught else None]).long()
+        return torch.nn.functional.one_hot(labels, 3).movedim(-1, 0)[None].float()
+
+
+def lesson(before: np.ndarray, after: np.ndarray, truth: np.ndarray) -> Report:
+    """The report of one support image; label 1 is a cat, known before, label 2 is taught."""
+    taught = Taught(LogisticHead(torch.zeros(1, 1), torch.zeros(1)), torch.zeros(1))
+    states = State(("background", "cat"), None), State(("background", "cat", "box"), taught)
+    case = Case("a.png", {}, truth, truth == 0, (2,))
+    network = cast(Network, Scripted(before, after))
+    return Report("a lesson", 20, [compare("the support images", network, *states, [case])], {})
+
+
+def test_an_imagined_cat_is_no_loss() -> None:
+    """The base model saw a cat beside the box; the mask says where the box is, but nobody said cat."""
+    before, after, truth = (np.zeros((20, 20), dtype=np.uint8) for _ in range(3))
+    before[:, :8] = 1
+    truth[5:15, 10:] = 2
+    after[:, :8] = 1
+    after[5:15, 4:] = 2  # takes 40 of the cat's pixels and leaves 120: it seems to be there
+    (loss,) = lesson(before, after, truth).losses()
+    assert (loss.name, loss.points, loss.images) == ("cat", pytest.approx(25), ("a.png",))
+    after[:, 2:] = 2  # takes 120 and leaves 40
+    report = lesson(before, after, truth)
+    assert "cat" not in [loss.name for loss in report.losses()]
+    row = next(row for row in report.sections[0].rows if row.name == "box")
+    assert row.after == pytest.approx(100 * 100 / 360)  # that the box spilled over counts against it all the same
+
+
+def test_a_cat_that_the_label_file_shows_is_true(tmp_path: Path) -> None:
+    """What the file says of known classes is the truth, not what the model said before, also after saving."""
+    image, mask = make.labelled(1)
+    model = make.model()
+    both = np.where(mask == 1, 2, 0).astype(np.uint8)
+    both[:6] = 1
+    files.plain(tmp_path, {"a": both, "b": both}, ("cat", "box"), val=("b",))
+    files.png(tmp_path / "images" / "a.jpg", image)
+    model.teach("box", tmp_path / "images", tmp_path)
+    labelled = next(iter(support_cases(model.taught, model.classes)))
+    expected = np.array([0, 1, 4], dtype=np.uint8)[both]
+    assert (labelled.truth == square_label(expected, make.SIZE)).all()
+    assert labelled.assumed is not None
+    assert not labelled.assumed[labelled.truth == 1].any()
+    model.save(tmp_path / "m")
+    again = next(iter(support_cases(gfss.load(tmp_path / "m").taught, model.classes)))
+    assert (again.truth == labelled.truth).all()
+
+
+def test_the_recommended_balance_is_the_best_of_the_curve(report: Report) -> None:
+    section = report.sections[1]
+    points = {-1.0: (80.0, 10.0), 0.0: (70.0, 40.0), 1.0: (60.0, 60.0), 2.0: (20.0, 90.0)}
+
+    def recommended(curve: dict[float, tuple[float | None, float | None]]) -> dict[str, float]:
+        made = replace(section, curve=[CurvePoint(at, *figures) for at, figures in curve.items()])
+        return replace(report, sections=[made], balances={"box": 0.5}).recommended
+
+    assert recommended({**points}) == {"box": 1.5}  # moved from where it is
+    assert recommended({at: (None, figures[1]) for at, figures in points.items()}) == {"box": 2.5}
+    assert recommended({at: (figures[0], None) for at, figures in points.items()}) == {}  # fewer is not better
+    assert recommended({at: (50.0, 50.0) for at in (-4.0, 0.0, 4.0)}) == {"box": 0.5}
+    assert recommended({}) == {}
+
+
+def test_the_recommendation_is_said_in_text_and_page(report: Report, tmp_path: Path) -> None:
+    curve = [CurvePoint(at, 50.0, 50.0 + at) for at in BALANCES]
+    made = replace(report, sections=[replace(report.sections[1], curve=curve)], balances={"big box": 0.0})
+    sentence = "Recommended balance of 'big box' +4; gfss balance MODEL 'big box' 4 stores it."
+    assert sentence in str(made)
+    made.save(tmp_path / "r.html")
+    assert sentence.replace("'", "&#39;") in (tmp_path / "r.html").read_text()
+    best = replace(made, balances={"big box": 0.0}, sections=[replace(made.sections[0], curve=[curve[4]])])
+    assert "The balance of 'big box', +0, is the best of those compared." in str(best)
 
 
 def test_adding_images_is_judged_by_their_labels() -> None:

@@ -19,8 +19,8 @@ GFSS = [sys.executable, "-m", "gfss"]
 @pytest.mark.parametrize(
     "words",
     [
-        ["segment", "scenes-tiny", "x.jpg", "-o", "out", "--novel-bias", "nan"],
-        ["segment", "scenes-tiny", "x.jpg", "-o", "out", "--novel-bias", "1e400"],
+        ["segment", "scenes-tiny", "x.jpg", "-o", "out", "--balance", "nan"],
+        ["segment", "scenes-tiny", "x.jpg", "-o", "out", "--balance", "1e400"],
         ["report", "scenes-tiny", "--guard", "nan"],
         ["report", "scenes-tiny", "--guard", "-1"],
         ["report", "scenes-tiny", "--threads", "-5"],

@@ -101,8 +101,8 @@ def test_teach_segment_classes_forget(
 
 def test_options_of_segment(taught: Path, shots: Path, tmp_path: Path) -> None:
     image = str(shots / "query" / "yard.png")
-    for name, bias in (("few", "-50"), ("many", "50")):
-        options = ["--no-overlay", "--scores", "--tile", "--novel-bias", bias]
+    for name, balance in (("few", "-50"), ("many", "50")):
+        options = ["--no-overlay", "--scores", "--tile", "--balance", balance]
         assert main(["segment", str(taught), image, "-o", str(tmp_path / name), *options]) == 0
         assert {path.name for path in (tmp_path / name).iterdir()} == {"classes.txt", "yard.png", "yard_scores.npz"}
     assert not (read_mask(tmp_path / "few" / "yard.png") == 4).any()

@@ -101,11 +101,20 @@ def taught_parts(
             part[f"{i}.labels"] = _png(example.labels)
             for n, copy in enumerate(example.copies):
                 part[f"{i}.copy{n}.features"], part[f"{i}.copy{n}.labels"] = copy.features, copy.labels
+            if example.others is not None:
+                part[f"{i}.others"] = _png(example.others)
             if example.image is not None and (keep_images or example.kept):
                 part[f"{i}.image"] = _png(example.image)
         parts[_support_part(number)] = part
         supports = [
-            {"id": e.id, "sha256": e.sha256, "lesson": e.lesson, "shows": e.shows, "copies": len(e.copies)}
+            {
+                "id": e.id,
+                "sha256": e.sha256,
+                "lesson": e.lesson,
+                "shows": e.shows,
+                "copies": len(e.copies),
+                "others": list(e.names),
+            }
             for e in one.examples
         ]
         entry = {"name": one.name, "balance": one.balance, "fitted_iou": fit.fitted_iou}
@@ -139,6 +148,8 @@ def _build_example(part: dict[str, Tensor], i: int, about: dict[str, Any], level
         levels={name: part[f"{i}.{name}"] for name in levels},
         labels=_from_png(part[f"{i}.labels"]),
         copies=tuple(Samples(part[f"{i}.copy{n}.features"], part[f"{i}.copy{n}.labels"]) for n in copies),
+        others=_from_png(part[f"{i}.others"]) if f"{i}.others" in part else None,
+        names=tuple(about["others"]),
         image=_from_png(part[f"{i}.image"]) if f"{i}.image" in part else None,
         kept=f"{i}.image" in part,
     )

@@ -78,7 +78,8 @@ def read_validation(folder: str | Path, names: Sequence[str], taught: str | None
 def support_cases(taught: Sequence[TaughtClass], names: Sequence[str]) -> Iterator[Case]:
     """Every support image once: labelled pixels are true, the others are assumed to be what the model said before.
 
-    What an image was labelled for is known not to be at these others.
+    What an image was labelled for is known not to be at these others. Known classes that the label file shows are true
+    as well.
     """
     groups: dict[str, list[tuple[int, Example]]] = {}
     for one in taught:
@@ -87,6 +88,11 @@ def support_cases(taught: Sequence[TaughtClass], names: Sequence[str]) -> Iterat
     for group in groups.values():
         first = group[0][1]
         truth = np.where(first.labels == VOID, VOID, BACKGROUND).astype(np.uint8)
+        for _, example in group:
+            if example.others is not None:
+                for value, name in enumerate(example.names, start=1):
+                    if name in names:
+                        truth[(example.others == value) & (truth == BACKGROUND)] = names.index(name)
         for label, example in group:
             truth[example.labels == 1] = label
         denied = tuple(label for label, _ in group)

@@ -15,7 +15,7 @@ from gfss.data.catalog import BACKGROUND, VOID
 from gfss.evaluation.metrics import accumulated_iou, image_counts
 from gfss.models.ops.upsample import class_map
 
-BIASES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
+BALANCES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 PICTURES = 6  # worst images that are shown
 NAMED = 3  # images that are named per class
 
@@ -56,7 +56,7 @@ def compare(
     """Segment every case with both states and count.
 
     Args:
-        curve: also try several biases between known and taught classes.
+        curve: also move the balance between known and taught classes by several amounts.
     """
     size = (network.size, network.size)
     classes, taught = len(after.names), taught_classes(after.taught)
@@ -64,7 +64,7 @@ def compare(
     known = torch.tensor([name in before.names for name in after.names])
     counts = torch.zeros(2, classes, 3, dtype=torch.int64)
     moved = torch.zeros(classes * classes, dtype=torch.int64)
-    curves = torch.zeros(len(BIASES), classes, 3, dtype=torch.int64)
+    curves = torch.zeros(len(BALANCES), classes, 3, dtype=torch.int64)
     lost: dict[str, dict[str, int]] = {}
     worst: list[Change] = []
     images = 0
@@ -74,9 +74,12 @@ def compare(
         old = table[class_map(network.scores(case.levels, before.taught), size).long()]
         new = class_map(scores, size)
         truth = torch.from_numpy(case.truth.copy())[None]
+        area = torch.zeros_like(truth, dtype=torch.bool)
         if case.assumed is not None:
-            truth = torch.where(torch.from_numpy(case.assumed)[None], _assumed(old, new, known, case.denied), truth)
-        counts += torch.stack([image_counts(labels, truth, classes)[0] for labels in (old, new)])
+            area = torch.from_numpy(case.assumed)[None]
+            truth = torch.where(area, _assumed(old, new, known, case.denied, area), truth)
+        unknown = area & (truth == VOID)
+        counts += torch.stack([_counts(labels, truth, unknown, case.denied, classes) for labels in (old, new)])
         valid = truth != VOID
         moved += torch.bincount(old[valid].long() * classes + new[valid].long(), minlength=classes * classes)
         change = _change(case, old, new, truth, before.names, after.names)
@@ -84,9 +87,9 @@ def compare(
             lost.setdefault(name, {})[case.id] = pixels
         worst = sorted([*worst, change], key=lambda c: -c.total)[:PICTURES]
         if curve:
-            for row, bias in enumerate(BIASES):
-                shifted = class_map(with_balance(scores[0], taught, bias)[None], size)
-                curves[row] += image_counts(shifted, truth, classes)[0]
+            for row, balance in enumerate(BALANCES):
+                shifted = class_map(with_balance(scores[0], taught, balance)[None], size)
+                curves[row] += _counts(shifted, truth, unknown, case.denied, classes)
     return Section(
         title,
         images,
@@ -99,16 +102,31 @@ def compare(
     )
 
 
-def _assumed(old: Tensor, new: Tensor, known: Tensor, denied: Sequence[int]) -> Tensor:
-    """What the model said before, where a new class takes over or nothing changes; background if that is denied.
+def _assumed(old: Tensor, new: Tensor, known: Tensor, denied: Sequence[int], area: Tensor) -> Tensor:
+    """What the model said before, where there is evidence for it; background where that is denied; else void.
 
     Between two known classes nobody can say who is right without a label, so such pixels are void, unless one of them
-    is denied.
+    is denied. Pixels that a known class lost to a new or denied one count only if in this image at least as many pixels
+    of the class are the same before and after: else the class may never have been there.
+
+    Args:
+        area: the pixels without a label.
     """
     wrong, still = (torch.isin(labels, torch.tensor(denied, dtype=torch.uint8)) for labels in (old, new))
-    mended = wrong & (new == BACKGROUND)
-    settled = (old == new) | ~known[new.long()] | still | mended
+    fixed = wrong & (new == BACKGROUND)
+    lost = (old != new) & ~wrong & (~known[new.long()] | still)
+    counts = [torch.bincount(old[area & part].long(), minlength=len(known)) for part in (old == new, lost)]
+    evident = counts[0] >= counts[1]
+    settled = (old == new) | (lost & evident[old.long()]) | (wrong & (~known[new.long()] | still | fixed))
     return torch.where(settled, torch.where(wrong, BACKGROUND, old), VOID).to(torch.uint8)
+
+
+def _counts(labels: Tensor, truth: Tensor, unknown: Tensor, denied: Sequence[int], classes: int) -> Tensor:
+    """Pixels of every class, (classes, 3); a denied class is wrong also where the true one is unknown."""
+    counts = image_counts(labels, truth, classes)[0]
+    for label in denied:
+        counts[label, 1] += (labels[unknown] == label).sum()
+    return counts
 
 
 def _change(case: Case, old: Tensor, new: Tensor, truth: Tensor, known: Sequence[str], names: Sequence[str]) -> Change:
@@ -134,14 +152,14 @@ def _moves(moved: Tensor, names: Sequence[str]) -> list[Move]:
 
 
 def _curve(curves: Tensor, taught: int) -> list[CurvePoint]:
-    """Means over the classes that occur, background left out; the last ``taught`` classes are moved by the bias."""
+    """Means over the classes that occur, background left out; the last ``taught`` classes are moved by the balance."""
     number = torch.arange(curves.shape[1])
     points: list[CurvePoint] = []
-    for bias, counts in zip(BIASES, curves, strict=True):
+    for balance, counts in zip(BALANCES, curves, strict=True):
         iou = 100 * accumulated_iou(counts)
         present = (counts[:, 2] > 0) & (number > 0)
         new = number >= len(number) - taught
-        points.append(CurvePoint(bias, _mean(iou[present & ~new]), _mean(iou[present & new])))
+        points.append(CurvePoint(balance, _mean(iou[present & ~new]), _mean(iou[present & new])))
     return points
 
 

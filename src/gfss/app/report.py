@@ -54,9 +54,9 @@ class Change:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """Mean IoU in percent of base and of taught classes at a bias; None where no class of the kind occurs."""
+    """Mean IoU in percent of base and of taught classes, with the balance moved; None where no such class occurs."""
 
-    bias: float
+    balance: float
     base: float | None
     taught: float | None
 
@@ -95,7 +95,7 @@ class Section:
         moves: pixels that changed hands, most first.
         where: known class -> images in which it lost most.
         worst: images in which most was lost.
-        curve: balance of base and taught classes over the bias.
+        curve: base and taught classes with the balance of all taught classes moved by several amounts.
     """
 
     title: str
@@ -112,6 +112,16 @@ class Section:
         """Classes that were there or predicted."""
         return [row for row in self.rows if row.before is not None or row.after is not None]
 
+    @property
+    def best_move(self) -> float | None:
+        """The move of the balance with the best mean of base and taught IoU; the smallest one of equals.
+
+        None where no taught class is in the images, so that fewer of them could only look better.
+        """
+        points = [(p.balance, p.taught if p.base is None else (p.base + p.taught) / 2)
+                  for p in self.curve if p.taught is not None]  # fmt: skip
+        return max(points, key=lambda point: (point[1], -abs(point[0])))[0] if points else None
+
     def losses(self, points: float, least: int = 1) -> list[Loss]:
         """Known classes that lose more than some points; those with fewer than ``least`` pixels are left out."""
         return [
@@ -124,11 +134,25 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What the last lesson changed."""
+    """What the last lesson changed.
+
+    Attributes:
+        lesson: what it was.
+        size: side of the model's square input.
+        sections: the comparison on every set of images.
+        balances: of the taught classes, as they are stored.
+    """
 
     lesson: str
     size: int
     sections: list[Section]
+    balances: dict[str, float]
+
+    @property
+    def recommended(self) -> dict[str, float]:
+        """The balance of every taught class that did best on validation images; empty without such images."""
+        moves = [section.best_move for section in self.sections if section.best_move is not None]
+        return {name: balance + moves[-1] for name, balance in self.balances.items()} if moves else {}
 
     def losses(self, points: float = GUARD) -> list[Loss]:
         """Known classes that lost more than some points of IoU, but for those too rare to judge."""

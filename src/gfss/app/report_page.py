@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,16 +33,16 @@ def text_report(report: Report, guard: float) -> str:
         lines.append(f"  {changed:.1%} of the pixels changed class")
         lines += [f"    {m.source} -> {m.target}: {m.share:.2%}" for m in section.moves[:MOVES]]
         if section.curve:
-            lines += ["  novel bias and mean IoU", f"    {'bias':>5}{'base':>8}{'taught':>8}"]
-            lines += [f"    {p.bias:>+5.0f}{_figure(p.base):>8}{_figure(p.taught):>8}" for p in section.curve]
-    lines += ["", *(line for line, _ in _verdict(report, guard))]
+            lines += ["  balance moved by, and mean IoU", f"    {'moved':>5}{'base':>8}{'taught':>8}"]
+            lines += [f"    {p.balance:>+5.0f}{_figure(p.base):>8}{_figure(p.taught):>8}" for p in section.curve]
+    lines += ["", *_recommendation(report), *(line for line, _ in _verdict(report, guard))]
     return "\n".join(lines)
 
 
 def html_report(report: Report, guard: float) -> str:
     """The report as one self-contained page."""
     sections = [_section(section, guard, report.least) for section in report.sections]
-    return render(TEMPLATE, report=report, verdict=_verdict(report, guard), sections=sections)
+    return render(TEMPLATE, report=report, verdict=_verdict(report, guard), sections=sections, advice=_recommendation(report))
 
 
 def _verdict(report: Report, guard: float) -> list[tuple[str, str]]:
@@ -52,6 +53,18 @@ def _verdict(report: Report, guard: float) -> list[tuple[str, str]]:
         others = "other known class" if rare else "known class"
         return [*lines, (f"No {others} loses more than {guard:g} points.", "good")]
     return lines + [(f"Warning: {loss.sentence()}.", "bad") for loss in losses]
+
+
+def _recommendation(report: Report) -> list[str]:
+    """The balance that did best on validation images, a sentence per taught class."""
+    lines: list[str] = []
+    for name, value in report.recommended.items():
+        if value == report.balances[name]:
+            lines.append(f"The balance of '{name}', {value:+g}, is the best of those compared.")
+        else:
+            command = f"gfss balance MODEL {shlex.quote(name)} {value:g}"
+            lines.append(f"Recommended balance of '{name}' {value:+g}; {command} stores it.")
+    return lines
 
 
 def _cells(section: Section) -> list[tuple[str, str, str, str]]:
@@ -75,7 +88,7 @@ def _section(section: Section, guard: float, least: int) -> dict[str, Any]:
         "rows": _cells(section),
         "lost": {loss.name for loss in section.losses(guard, least)},
         "moves": section.moves[:MOVES],
-        "chart": bias_chart(section.curve) if section.curve else None,
+        "chart": balance_chart(section.curve) if section.curve else None,
         "examples": [_example(change, section.names) for change in section.worst if change.image is not None],
     }
 
@@ -103,15 +116,15 @@ def _without_padding(content: np.ndarray) -> tuple[slice, slice]:
     return slice(0, int(rows.max(initial=0)) + 1), slice(0, int(columns.max(initial=0)) + 1)
 
 
-def bias_chart(curve: Sequence[CurvePoint]) -> Figure:
-    """Mean IoU of base and of taught classes over the novel bias."""
+def balance_chart(curve: Sequence[CurvePoint]) -> Figure:
+    """Mean IoU of base and of taught classes with the balance moved."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3))
-    axes = figure.add_subplot(xlabel="novel bias", ylabel="mean IoU", ylim=(0, 100))
+    axes = figure.add_subplot(xlabel="balance moved by", ylabel="mean IoU", ylim=(0, 100))
     for kind, colour in (("base", "#1f77b4"), ("taught", "#d62728")):
-        points = [(p.bias, value) for p in curve if (value := getattr(p, kind)) is not None]
-        axes.plot([bias for bias, _ in points], [value for _, value in points], color=colour, label=kind)
+        points = [(p.balance, value) for p in curve if (value := getattr(p, kind)) is not None]
+        axes.plot([balance for balance, _ in points], [value for _, value in points], color=colour, label=kind)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     return figure

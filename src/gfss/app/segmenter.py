@@ -109,7 +109,7 @@ class Segmenter:
             void: the mask value that says nothing, where it is not 255.
 
         Returns:
-            An honest estimate of how well the class was learned; ``str(estimate.words)`` says it in words.
+            An honest estimate of how well the class was learned; ``estimate.words`` says it for people.
         """
         self._check_name(name, add)
         lesson = self.lesson + 1
@@ -142,6 +142,7 @@ class Segmenter:
         changed = replace(self.taught[number], balance=check_balance(value))
         self.taught = (*self.taught[:number], changed, *self.taught[number + 1 :])
         self.state = taught_state(self.taught, self.fits, self.network.refiner)
+        self._changes = None
 
     def forget(self, name: str) -> None:
         """Take a taught class out; the model behaves as if it had never been taught."""
@@ -185,7 +186,8 @@ class Segmenter:
             cases = data.cases(self.network, self.classes)
             title = f"the validation images in {Path(validation).name}"
             sections.append(compare(title, self.network, before, after, cases, curve=bool(self.taught)))
-        report = Report(f"teaching {' and '.join(new)}" if new else "", self.network.size, sections)
+        balances = {one.name: one.balance for one in self.taught}
+        report = Report(f"teaching {' and '.join(new)}" if new else "", self.network.size, sections, balances)
         self._changes = report.figures()
         return report
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from gfss.app.inputs import Labelled
 from gfss.app.network import COLOURS, Network, encoder_maps
 from gfss.common.errors import GfssError
-from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.catalog import BACKGROUND
 from gfss.data.transforms import mirrored_image, square_label
 from gfss.models.novel.logistic import features_at, finest_grid
 
@@ -42,6 +42,8 @@ class Example:
         levels: encoder levels at their own resolutions, name -> (1, channels, h, w) fp16.
         labels: (size, size) uint8: 1 the class, 0 the rest, 255 void.
         copies: positions of augmented copies (flipped, enlarged, shrunk).
+        others: (size, size) uint8: value i + 1 where the label file shows ``names[i]``; None where it names no others.
+        names: classes of ``others``.
         image: the square image (size, size, 3) where it is at hand.
         kept: the image belongs to the saved model.
     """
@@ -52,6 +54,8 @@ class Example:
     levels: dict[str, Tensor]
     labels: np.ndarray
     copies: tuple[Samples, ...]
+    others: np.ndarray | None = None
+    names: tuple[str, ...] = ()
     image: np.ndarray | None = None
     kept: bool = False
 
@@ -113,7 +117,8 @@ def make_example(network: Network, labelled: Labelled, lesson: int) -> Example:
         sample_positions(network.levels(image), copy_labels, COPY_POSITIONS, f"{sha256} {number}")
         for number, (image, copy_labels) in enumerate(augmented_copies(labelled, network.size, sha256))
     )
-    return Example(labelled.id, sha256, lesson, levels, labels, copies, square)
+    others = None if labelled.others is None else square_label(labelled.others, network.size)
+    return Example(labelled.id, sha256, lesson, levels, labels, copies, others, labelled.names, square)
 
 
 def augmented_copies(labelled: Labelled, size: int, seed: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -171,21 +176,6 @@ def before_lesson(taught: Sequence[TaughtClass], lesson: int) -> list[TaughtClas
     """The taught classes as they were before a lesson."""
     kept = [replace(one, examples=tuple(e for e in one.examples if e.lesson < lesson)) for one in taught]
     return [one for one in kept if one.shots]
-
-
-def example_truth(example: Example, others: Sequence[tuple[int, Example]], label: int) -> np.ndarray:
-    """Labels of a support image under all taught classes: an image that supports two of them shows both.
-
-    Args:
-        others: label and example of other classes.
-        label: of the example's own class.
-    """
-    truth = np.where(example.labels == VOID, VOID, BACKGROUND).astype(np.uint8)
-    for value, other in others:
-        if other.sha256 == example.sha256 and other is not example:
-            truth[other.labels == 1] = value
-    truth[example.labels == 1] = label
-    return truth
 
 
 def _seed(text: str) -> int:

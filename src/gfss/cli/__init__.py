@@ -49,6 +49,7 @@ COMMANDS: dict[str, Entry] = {
     "segment": Entry("model", "Segment images with a model.", OWN_IMAGES),
     "classes": Entry("model", "List the classes that a model knows.", OWN_IMAGES),
     "report": Entry("model", "Show what changed for every known class.", OWN_IMAGES),
+    "balance": Entry("model", "Show or store the balance between a taught class and the others.", OWN_IMAGES),
     "forget": Entry("model", "Remove a taught class from a model.", OWN_IMAGES),
     "rename": Entry("model", "Rename a taught class.", OWN_IMAGES),
     "suggest": Entry("model", "Rank unlabelled images by how much a label would help.", OWN_IMAGES),

@@ -1,4 +1,4 @@
-"""The practitioner's commands: teach, segment, classes, report, forget, rename, suggest, export."""
+"""The practitioner's commands: teach, segment, classes, report, balance, forget, rename, suggest, export."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ def teach(
     name: Annotated[list[str], typer.Option(help="Name of the new class; repeat it to teach several.")],
     images: Annotated[list[Path], typer.Option(help="Image or folder of images; may be repeated.")],
     masks: Annotated[str, typer.Option(help="Labels: DIR, labelme, coco.json, data.yaml, cvat.zip or a mask.")],
+    without: Annotated[
+        list[Path] | None, typer.Option(help="Image or folder of images that do not show the class; may be repeated.")
+    ] = None,
     out: Out = None,
     label: Annotated[
         str | None, typer.Option(help="Name or mask value of the class in the labels, if it is not --name.")
@@ -63,9 +66,10 @@ def teach(
         )
     segmenter = load(model, encoder_weights=o.common.weights)
     for number, one in enumerate(name, start=1):
-        segmenter.teach(one, images, masks, add=add, label=label, void=void)
+        estimate = segmenter.teach(one, images, masks, without=without or (), add=add, label=label, void=void)
         report = segmenter.report(validation)
         _show(report, guard, page.with_stem(f"{page.stem}-{number}") if page and len(name) > 1 else page)
+        typer.echo(f"{one}: {estimate.words}")
         losses = report.losses(guard)
         if strict and losses:
             raise GfssError(f"{model} is unchanged, nothing was written: " + "; ".join(x.sentence() for x in losses))
@@ -83,7 +87,7 @@ def segment(
     overlay: Annotated[bool, typer.Option(help="Also write images with the classes in colour.")] = True,
     scores: Annotated[bool, typer.Option("--scores", help="Also write the class probabilities (.npz).")] = False,
     tile: Annotated[bool, typer.Option("--tile", help="Segment large images in tiles (finds small objects).")] = False,
-    novel_bias: Annotated[
+    balance: Annotated[
         float,
         typer.Option(help="Above 0 finds more of the taught classes, below 0 fewer.", callback=o.within(-100, 100)),
     ] = 0.0,
@@ -96,7 +100,7 @@ def segment(
 
     network = OnnxModel(model) if model.endswith(".onnx") else load(model, encoder_weights=o.common.weights)
     paths = find_images(images)
-    for line in segment_files(network, paths, out, novel_bias=novel_bias, tile=tile, overlay=overlay, scores=scores):
+    for line in segment_files(network, paths, out, balance=balance, tile=tile, overlay=overlay, scores=scores):
         typer.echo(line)
 
 
@@ -142,10 +146,40 @@ def rename(
     typer.echo(f"{target}: renamed '{name}' to '{new}'")
 
 
+@app.command("balance", context_settings={"ignore_unknown_options": True})  # a value may be negative
+def balance(
+    model: Model,
+    name: Annotated[str, typer.Argument(help="Taught class.")],
+    value: Annotated[
+        float | None,
+        typer.Argument(help="Above 0 finds more of the class, below 0 less; 0 is what its images said."),
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Show or store the balance between a taught class and all others.
+
+    Example: gfss balance yard-model forklift 0.5
+    """
+    from gfss.app.segmenter import load
+
+    target = None if value is None else _target(model, out)
+    segmenter = load(model, encoder_weights=o.common.weights)
+    before = segmenter.balance(name)
+    if value is None or target is None:
+        typer.echo(f"{before:+g}")
+        return
+    segmenter.set_balance(name, value)
+    segmenter.save(target)
+    typer.echo(f"{target}: the balance of '{name}' is {value:+g} (was {before:+g})")
+
+
 @app.command("report")
 def report(
     model: Model,
     validation: Validation = None,
+    store: Annotated[
+        bool, typer.Option("--store", help="Store the balance that the validation images recommend.")
+    ] = False,
     guard: Guard = 2.0,
     page: Annotated[Path | None, typer.Option("-o", "--out", help="Also write an HTML page.")] = None,
 ) -> None:
@@ -159,8 +193,18 @@ def report(
     if is_results(Path(model)):
         typer.echo(f"wrote {write_report([Path(model)], page or Path('report.html'))}")
         return
-    made = load(model, encoder_weights=o.common.weights).report(validation)
+    if store and validation is None:
+        raise GfssError("--store needs labelled images to choose a balance from; give them with --validation")
+    target = _target(model, None) if store else None
+    segmenter = load(model, encoder_weights=o.common.weights)
+    made = segmenter.report(validation)
     _show(made, guard, page)
+    if target is not None:
+        for name, value in made.recommended.items():
+            segmenter.set_balance(name, value)
+        segmenter.save(target)
+        stored = ", ".join(f"{name} {value:+g}" for name, value in made.recommended.items())
+        typer.echo(f"{target}: stored the balance {stored}" if stored else f"{target}: no balance to store")
     raise typer.Exit(1 if made.losses(guard) else 0)
 
 
