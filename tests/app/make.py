@@ -9,6 +9,7 @@ from PIL import Image
 from gfss.app.network import Network
 from gfss.app.segmenter import Segmenter
 from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.encoders import build_encoder
 from gfss.models.pspnet import PyramidHead
 
@@ -21,6 +22,7 @@ def network(
     classes: tuple[str, ...] = BASE,
     spread: float = 0.3,
     encoder: str = "tiny",
+    refined: bool = False,
 ) -> Network:
     """A network with random weights (lite0 has its own); a larger spread makes base classes surer."""
     trunk = build_encoder(encoder)
@@ -29,6 +31,9 @@ def network(
         channels = {name: trunk.channels[name] for name in ("layer3", "layer4")}
         head = PyramidHead(channels, len(classes) + 1, pyramid=8, width=24)
         torch.nn.init.normal_(head.classifier.weight, std=spread)
+        refiner = MaskRefiner(trunk.fine_channels, list(trunk.fine_channels)[:1:-1], width=8, fine_width=4)
+        refiner.spread.fill_(0.1)  # about as wide as unit vectors of many channels
+        torch.nn.init.normal_(refiner.out.weight, std=0.3)
     card = BaseCard(
         encoder=encoder,
         output_stride=trunk.stride,
@@ -40,12 +45,12 @@ def network(
         data="noise",
         fold=None,
     )
-    return Network(BaseModel(trunk, head, card))
+    return Network(BaseModel(trunk, head, card), refiner if refined else None)
 
 
-def model() -> Segmenter:
+def model(refined: bool = False) -> Segmenter:
     """A model that was not taught anything yet."""
-    return Segmenter(network())
+    return Segmenter(network(refined=refined))
 
 
 def picture(seed: int = 0, height: int = 48, width: int = 64) -> np.ndarray:

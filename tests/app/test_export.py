@@ -44,6 +44,14 @@ def test_onnx_agrees_with_torch(taught: Segmenter, exported: Path) -> None:
     assert np.mean(same) > 0.999
 
 
+def test_a_model_segments_after_it_was_exported(tmp_path: Path) -> None:
+    """In one process, at a size that nothing was computed at before."""
+    model = Segmenter(make.network(size=81))
+    model.teach("box", *make.labelled(1))
+    model.export(tmp_path / "model.onnx")
+    assert model.segment(make.labelled(2)[0]).mask.shape == (48, 64)
+
+
 def test_files_that_are_no_model_are_refused(exported: Path, tmp_path: Path) -> None:
     import onnx
 

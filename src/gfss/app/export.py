@@ -43,10 +43,13 @@ def export_onnx(network: Network, taught: Taught | None, classes: Sequence[str],
 
     make_folder(path.absolute().parent)
     example = torch.zeros(1, 3, network.size, network.size)
+    scores = Scores(network, taught).eval()
+    with torch.no_grad():
+        scores(example)  # so that what is cached on the way holds numbers and not the exporter's stand-ins for them
     with tempfile.TemporaryDirectory() as folder, _quietly():
         raw = Path(folder) / "raw.onnx"
         torch.onnx.export(
-            Scores(network, taught).eval(),
+            scores,
             (example,),
             raw,
             input_names=[INPUT],
