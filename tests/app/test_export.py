@@ -16,9 +16,10 @@ pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxscript", reason="the extra 'export' is not installed")
 
 
-@pytest.fixture(scope="module")
-def taught() -> Segmenter:
-    model = Segmenter(make.network(spread=4.0))  # sure of its base classes: near-ties would be decided by rounding
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "refined"])
+def taught(request: pytest.FixtureRequest) -> Segmenter:
+    # sure of its base classes: near-ties would be decided by rounding
+    model = Segmenter(make.network(spread=4.0, refined=request.param))
     model.teach("box", *make.labelled(1))
     return model
 

@@ -191,7 +191,16 @@ def test_the_card_tells_what_was_taught(taught: Segmenter, tmp_path: Path) -> No
     taught.save(tmp_path / "m")
     card = (tmp_path / "m" / "card.md").read_text()
     digest = taught.taught[0].examples[0].sha256[:16]
-    for text in ("cat, dog, tree", "### box", "image 1", digest, "Estimated IoU", "balance 0", "torch", "| box | 0.0 |"):
+    for text in (
+        "cat, dog, tree",
+        "### box",
+        "image 1",
+        digest,
+        "Estimated IoU",
+        "balance 0",
+        "torch",
+        "| box | 0.0 |",
+    ):
         assert text in card
 
 

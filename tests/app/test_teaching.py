@@ -150,7 +150,7 @@ def test_a_class_that_is_easily_seen_is_learned_well(model: Segmenter) -> None:
     """Black and white is about the easiest there is."""
     images, masks = [], []
     for seed in range(3):
-        image, mask = make.labelled(seed)
+        mask = make.labelled(seed)[1]
         images.append(np.where(mask[..., None] == 1, 255, 0).astype(np.uint8).repeat(3, axis=2))
         masks.append(mask)
     estimate = model.teach("white", images, masks)

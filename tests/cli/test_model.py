@@ -64,11 +64,25 @@ def failure(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
     return sentence
 
 
-def test_a_report_shows_pictures_of_where_most_was_lost(shots: Path, tmp_path: Path) -> None:
-    make.model(calibrated=False).save(tmp_path / "eager")  # without a calibrator new classes take too much
+@pytest.fixture(scope="module")
+def rival(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Other pictures of boxes, to be taught under another name, and a validation folder that shows boxes."""
+    root = tmp_path_factory.mktemp("rival")
+    for seed in (8, 9):
+        image, mask = make.labelled(seed)
+        files.png(root / "images" / f"shot{seed}.png", image)
+        files.png(root / "masks" / f"shot{seed}.png", mask * np.uint8(255))
+        files.png(root / "validation" / "images" / f"v{seed}.png", image)
+        files.png(root / "validation" / "masks" / f"v{seed}.png", mask)
+    (root / "validation" / "classes.txt").write_text("box\n")
+    return root
+
+
+def test_a_report_shows_pictures_of_where_most_was_lost(taught: Path, rival: Path, tmp_path: Path) -> None:
     report = tmp_path / "r.html"
-    assert teach(tmp_path / "eager", shots, "-o", str(tmp_path / "yard"), "--report", str(report)) == 0
-    assert "<img" in report.read_text()
+    options = ["-o", str(tmp_path / "m"), "--report", str(report), "--validation", str(rival / "validation")]
+    assert teach(taught, rival, *options, name="thing") == 0
+    assert "data:image/jpeg" in report.read_text()
 
 
 def test_teach_segment_classes_forget(
@@ -79,6 +93,7 @@ def test_teach_segment_classes_forget(
     text = capsys.readouterr().out
     assert "On the support images (2 images)" in text
     assert "now knows 4 classes, including box" in text
+    assert f"box: {gfss.load(model).estimate('box').words}" in text.splitlines()
     page = (tmp_path / "r.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "box" in page
@@ -120,21 +135,81 @@ def test_several_classes_from_one_label_file(base: Path, tmp_path: Path) -> None
 
 
 def test_the_guard_warns_and_strict_refuses(
-    taught: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    taught: Path, rival: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {path.name: path.read_bytes() for path in taught.iterdir()}
-    strict = ["--strict", "--guard", "0"]
-    arguments = ["teach", str(taught), "--name", "thing", "--images", str(shots / "images"), *_masks(shots), *strict]
+    strict, validation = ["--strict", "--guard", "0"], ["--validation", str(rival / "validation")]
+    source = ["--images", str(rival / "images"), *_masks(rival)]
+    arguments = ["teach", str(taught), "--name", "thing", *source, *validation, *strict]
     sentence = failure(capsys, arguments)
     assert "is unchanged, nothing was written" in sentence
-    assert "points of IoU on the support images" in sentence
+    assert "points of IoU on the validation images" in sentence
     assert {path.name: path.read_bytes() for path in taught.iterdir()} == before
     assert main([*arguments[: -len(strict)], "-o", str(tmp_path / "worse")]) == 0
-    assert main(["report", str(tmp_path / "worse"), "--guard", "0"]) == 1
+    assert main(["report", str(tmp_path / "worse"), "--guard", "0", *validation]) == 1
     assert "Warning: '" in capsys.readouterr().out
     assert main(["report", str(taught), "--guard", "100", "-o", str(tmp_path / "r.html")]) == 0
     assert "No known class loses more than 100 points." in capsys.readouterr().out
     assert (tmp_path / "r.html").exists()
+
+
+def test_images_without_the_class(base: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    without = tmp_path / "without"
+    for seed in (30, 31):
+        files.png(without / f"yard{seed}.png", make.picture(seed))
+    more = files.png(tmp_path / "gate.png", make.picture(32))
+    options = ["--without", str(without), "--without", str(more), "-o", str(tmp_path / "m")]
+    assert teach(base, shots, *options) == 0
+    assert "On the support images (5 images)" in capsys.readouterr().out
+    (box,) = gfss.load(tmp_path / "m").taught
+    assert [(example.id, example.shows) for example in box.examples[1:]] == [
+        ("shot2.png", True), ("yard30.png", False), ("yard31.png", False), ("gate.png", False),
+    ]  # fmt: skip
+    assert "no images found in" in failure(
+        capsys, ["teach", str(base), "--name", "x", "--images", str(shots / "images"), *_masks(shots), "--without",
+                 str(tmp_path / "none"), "-o", str(tmp_path / "n")]
+    )  # fmt: skip
+
+
+def test_the_balance_is_shown_and_stored(
+    taught: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "changed"
+    assert main(["balance", str(taught), "box", "-50", "-o", str(changed)]) == 0
+    assert "the balance of 'box' is -50 (was +0)" in capsys.readouterr().out
+    assert gfss.load(changed).balance("box") == -50
+    assert gfss.load(taught).balance("box") == 0
+    assert main(["balance", str(changed), "box"]) == 0
+    assert capsys.readouterr().out == "-50\n"
+    assert main(["segment", str(changed), str(shots / "query"), "-o", str(tmp_path / "out")]) == 0
+    assert not (read_mask(tmp_path / "out" / "yard.png") == 4).any()
+    assert main(["balance", str(changed), "box", "1.5"]) == 0  # in place
+    assert gfss.load(changed).balance("box") == 1.5
+    assert "is nan; expected a number from -100 to 100" in failure(capsys, ["balance", str(changed), "box", "nan"])
+    assert "did you mean 'box'?" in failure(capsys, ["balance", str(changed), "bx"])
+    assert "cannot be changed in place" in failure(capsys, ["balance", "scenes-tiny", "box", "1"])
+    assert "valid number" in failure(capsys, ["balance", str(changed), "box", "--vale"])
+
+
+def test_a_report_stores_the_balance_that_it_recommends(
+    taught: Path, rival: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, validation = tmp_path / "m", ["--validation", str(rival / "validation")]
+    assert main(["balance", str(taught), "box", "-3", "-o", str(model)]) == 0
+    capsys.readouterr()
+    assert main(["report", str(model), *validation]) == 0
+    value = gfss.load(model).report(rival / "validation").recommended["box"]
+    assert value > -3
+    assert f"Recommended balance of 'box' {value:+g}; gfss balance MODEL box {value:g} stores it." in (
+        capsys.readouterr().out
+    )
+    assert gfss.load(model).balance("box") == -3
+    assert main(["report", str(model), *validation, "--store"]) == 0
+    assert f"stored the balance box {value:+g}" in capsys.readouterr().out
+    assert gfss.load(model).balance("box") == value
+    assert main(["report", str(model), *validation]) == 0
+    assert f"The balance of 'box', {value:+g}, is the best of those compared." in capsys.readouterr().out
+    assert "--store needs labelled images" in failure(capsys, ["report", str(model), "--store"])
 
 
 def test_suggest_lists_images_in_order(taught: Path, shots: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,7 +229,7 @@ def test_every_wrong_input_is_one_sentence(
     (tmp_path / "file").write_text("x")
     new = ["teach", str(taught), "--name", "thing", "--images"]
     cases = [
-        ([*new, image, "--masks", str(tmp_path / "empty.png")], "has no pixel of the class"),
+        ([*new, image, "--masks", str(tmp_path / "empty.png")], "no mask shows 'thing'"),
         ([*new, image, "--masks", str(tmp_path / "small.png")], "they must have the same size"),
         ([*new, str(tmp_path / "broken.png"), "--masks", mask], "not a readable image"),
         (["teach", str(taught), "--name", "box", "--images", image, "--masks", mask], "'box' is already a class"),
@@ -243,7 +318,9 @@ def test_empty_masks_are_named(base: Path, shots: Path, tmp_path: Path, capsys: 
     files.png(tmp_path / "masks" / "shot2.png", make.labelled(2)[1] * np.uint8(0))
     images = ["--name", "box", "--images", str(shots / "images")]
     assert main(["teach", str(base), *images, *_masks(tmp_path), "-o", str(tmp_path / "m")]) == 0
-    assert "note: 1 of 2 masks are empty and teach nothing: shot2.png" in capsys.readouterr().err
+    note = "note: 1 of 2 masks are empty, 1 of them taken as images without the class: shot2.png"
+    assert note in capsys.readouterr().err
+    assert [example.shows for example in gfss.load(tmp_path / "m").taught[0].examples] == [True, False]
 
 
 def test_a_name_that_is_no_text(base: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,7 +369,7 @@ def test_encoder_weights_that_do_not_match_are_refused(
 
 
 def test_helps_do_not_import_torch(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("teach", "segment", "classes", "forget", "rename", "report", "suggest", "export"):
+    for command in ("teach", "segment", "classes", "forget", "rename", "report", "balance", "suggest", "export"):
         assert main([command, "--help"]) == 0
         assert "MODEL" in capsys.readouterr().out
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gfss.data.transforms import fitted_size, square_image, square_label, to_tensor
+from gfss.data.transforms import fitted_size, mirrored_image, square_image, square_label, to_tensor
 
 sides = st.integers(1, 700)
 
@@ -62,3 +62,23 @@ def test_to_tensor() -> None:
     assert tensor.shape == (2, 3, 4, 6)
     assert tensor.dtype == torch.float32
     torch.testing.assert_close(tensor[1, :, 0, 5], torch.tensor([1.0, 0.0, 0.2]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(8, 90), st.integers(8, 90), st.sampled_from([1.0, 0.66]))
+def test_a_mirrored_image_is_the_image_and_its_reflections(height: int, width: int, scale: float) -> None:
+    size = 65
+    image = np.random.default_rng(height).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    found = mirrored_image(image, size, scale)
+    inside = square_image(image, int(size * scale))
+    rows, columns = fitted_size(height, width, int(size * scale))
+    expected = np.empty_like(found)
+    for row in range(size):
+        for column in range(size):
+            place = [at % (2 * side - 2) for at, side in ((row, rows), (column, columns))]
+            y, x = (min(at, 2 * side - 2 - at) for at, side in zip(place, (rows, columns), strict=True))
+            expected[row, column] = inside[y, x]
+    assert (found == expected).all()
+    labels = square_label(np.ones((height, width), dtype=np.uint8), size, scale)
+    assert (labels[:rows, :columns] == 1).all()
+    assert (labels == 255).sum() == size * size - rows * columns  # reflections are never labelled

@@ -186,8 +186,12 @@ def _from_source(
             chosen.append(one)
     if len(without) == len(labels):
         raise GfssError(f"none of the {len(labels)} labelled images shows a '{name}'; label at least one")
-    if labels.format == BINARY and len(without) > negatives:
-        note(f"{len(without)} of {len(labels)} masks are empty and teach nothing: {listed(without)}")
+    if labels.format == BINARY and without:
+        used = min(len(without), negatives)
+        note(
+            f"{len(without)} of {len(labels)} masks are empty, {used} of them taken as images without the class: "
+            f"{listed(without)}"
+        )
     if labels.unlabelled:
         rest = [readable_name(path) for path in labels.unlabelled]
         note(f"{len(rest)} image(s) have no label and teach nothing: {listed(rest)}")

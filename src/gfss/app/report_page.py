@@ -42,7 +42,9 @@ def text_report(report: Report, guard: float) -> str:
 def html_report(report: Report, guard: float) -> str:
     """The report as one self-contained page."""
     sections = [_section(section, guard, report.least) for section in report.sections]
-    return render(TEMPLATE, report=report, verdict=_verdict(report, guard), sections=sections, advice=_recommendation(report))
+    return render(
+        TEMPLATE, report=report, verdict=_verdict(report, guard), sections=sections, advice=_recommendation(report)
+    )
 
 
 def _verdict(report: Report, guard: float) -> list[tuple[str, str]]:

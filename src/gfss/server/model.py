@@ -70,7 +70,6 @@ class Model:
         self._change = threading.Lock()  # whoever changes the model
         self._refuse_other_base()
         self._segmenter = self._load()
-        self._balance = 0.0
         self.version = 1
 
     @property
@@ -123,27 +122,39 @@ class Model:
         """Segment an image.
 
         Args:
-            balance: above 0 finds more of the taught classes, below 0 fewer; the one that was set if left out.
+            balance: of all taught classes, instead of those that were set; above 0 finds more of them, below 0 fewer.
         """
-        bias = self._balance if balance is None else balance
-        return self.in_turn(lambda: self._segmenter.segment(image, novel_bias=bias, tile=tile))
+        return self.in_turn(lambda: self._balanced(balance).segment(image, tile=tile))
+
+    def _balanced(self, balance: float | None) -> Segmenter:
+        if balance is None:
+            return self._segmenter
+        model = copy.copy(self._segmenter)
+        for one in model.taught:
+            model.set_balance(one.name, balance)
+        return model
 
     def balance(self, name: str) -> float | None:
         """Balance of a taught class, None of others."""
-        return self._balance if name in self.taught else None
+        return self._segmenter.balance(name) if name in self.taught else None
 
     def set_balance(self, name: str, value: float) -> None:
-        """Find more of a taught class (above 0) or less (below 0)."""
+        """Find more of a taught class (above 0) or less (below 0); stored, and no lesson that is undone on its own."""
         if name not in self.taught:
             raise NotFound(
                 f"the model was not taught '{name}'; it was taught {', '.join(self.taught) or 'nothing yet'}"
             )
-        self._balance = value
-        self.version += 1
+        with self._change:
+            self._refuse_changed()
+            model = copy.copy(self._segmenter)
+            model.set_balance(name, value)
+            model.save(self.folder)
+            self._become(model)
 
     def estimates(self, names: Sequence[str]) -> dict[str, Any]:
-        """How good taught classes will be on new images, where that is known."""
-        return {}
+        """How good taught classes will be on new images: IoU in percent, and in words."""
+        found = {name: self._segmenter.estimate(name) for name in names if name in self.taught}
+        return {name: {"iou": one.iou, "words": one.words} for name, one in found.items()}
 
     def report(self) -> Report:
         """What the last lesson changed for every known class."""
@@ -167,7 +178,7 @@ class Model:
                 step(0.05 + 0.6 * number / len(lessons), f"teaching {lesson.name} from {len(lesson.images)} image(s)")
                 if lesson.name in {one.name for one in model.taught}:
                     model.forget(lesson.name)
-                model.teach(lesson.name, list(lesson.images), list(lesson.masks))
+                model.teach(lesson.name, list(lesson.images), list(lesson.masks), without=list(lesson.without))
             step(0.7, "checking the known classes")
             return model.report()
 

@@ -52,6 +52,24 @@ def test_traced_form_gives_the_same_features_every_time(name: str) -> None:
         assert all(torch.equal(other[level], first[level]) for level in first)
 
 
+@pytest.mark.parametrize("name", ["lite0", "tiny", "resnet18"])
+@torch.inference_mode()
+def test_fine_levels_have_their_own_resolution_in_both_forms(name: str) -> None:
+    encoder = random_encoder(name)
+    images = torch.rand(1, 3, 65, 65, generator=torch.Generator().manual_seed(0))
+    levels, quick = encoder.fine_levels(images), fast_form(encoder, 65, fine=True)(images)
+    assert {key: level.shape[1] for key, level in levels.items()} == encoder.fine_channels
+    sides = [level.shape[-1] for level in levels.values()]
+    assert sides[0] == 17  # stride 4
+    assert sides == sorted(sides, reverse=True)
+    assert list(quick) == list(levels)
+    for key, plain in levels.items():
+        torch.testing.assert_close(quick[key] / plain.abs().max(), plain / plain.abs().max(), atol=1e-4, rtol=0)
+    for key, level in encoder(images).items():  # what the head reads are the same maps, some of them resized
+        if levels[key].shape == level.shape:
+            torch.testing.assert_close(levels[key], level)
+
+
 @pytest.mark.parametrize(("name", "is_traced"), [("lite0", True), ("resnet18", False)])
 def test_the_fast_form_is_the_one_that_was_measured(name: str, is_traced: bool) -> None:
     assert isinstance(fast_form(random_encoder(name), 65), Encoder) != is_traced
