@@ -47,6 +47,7 @@ def yard(tmp_path: Path, assets: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             image, mask = make.labelled(sum(map(ord, name)))
             files.png(tmp_path / folder / f"{name}.png", image).rename(tmp_path / folder / f"{name}.jpg")
             files.png(tmp_path / folder.replace("photos", "masks") / f"{name}.png", mask * np.uint8(255))
+    files.png(tmp_path / "empty-yard" / "monday.png", make.picture(60))
     for name in "vw":
         image, mask = make.labelled(ord(name))
         files.png(tmp_path / "validation" / "images" / f"{name}.png", image)

@@ -105,7 +105,7 @@ def make_example(network: Network, labelled: Labelled, lesson: int) -> Example:
         if not (seen == 1).any():
             raise GfssError(
                 f"the object in {labelled.id} is too small to be seen at {network.size} pixels; crop the image around "
-                "it, or teach with tiles (--tile)"
+                "it"
             )
         if not (seen == BACKGROUND).any():
             raise GfssError(

@@ -142,7 +142,7 @@ class MaskRefiner(nn.Module):
             found = odds[0, 0, ::step, ::step].sigmoid().flatten()
             spread = (sharpness * (vectors @ vectors.T)).softmax(dim=1) @ found
             channels.append(upsample(spread.view(1, 1, level.shape[-2], level.shape[-1]), size))
-        image = torch.stack([odds.sigmoid().mean(), odds.amax() / ODDS_SCALE])
+        image = torch.stack([odds.sigmoid().mean(), odds.amax(dim=(0, 1, 2, 3)) / ODDS_SCALE])
         constants = torch.cat([memory.summary.to(odds.dtype), image])[None, :, None, None]
         coarse = torch.cat([*channels, constants.expand(-1, -1, *size)], dim=1)
         return coarse, torch.cat([odds.clamp(-ODDS_LIMIT, ODDS_LIMIT) / ODDS_SCALE, colours], dim=1)
