@@ -80,8 +80,9 @@ def rival(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_report_shows_pictures_of_where_most_was_lost(taught: Path, rival: Path, tmp_path: Path) -> None:
     report = tmp_path / "r.html"
-    options = ["-o", str(tmp_path / "m"), "--report", str(report), "--validation", str(rival / "validation")]
-    assert teach(taught, rival, *options, name="thing") == 0
+    model, validation = str(tmp_path / "m"), ["--validation", str(rival / "validation")]
+    assert teach(taught, rival, "-o", model, name="thing") == 0
+    assert main(["report", model, *validation, "--guard", "100", "-o", str(report)]) == 0
     assert "data:image/jpeg" in report.read_text()
 
 
@@ -89,8 +90,9 @@ def test_teach_segment_classes_forget(
     base: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, out = tmp_path / "yard", tmp_path / "out"
-    assert teach(base, shots, "-o", str(model), "--report", str(tmp_path / "r.html")) == 0
+    assert teach(base, shots, "-o", str(model)) == 0
     text = capsys.readouterr().out
+    assert main(["report", str(model), "--guard", "100", "-o", str(tmp_path / "r.html")]) == 0
     assert "On the support images (2 images)" in text
     assert "now knows 4 classes, including box" in text
     assert f"box: {gfss.load(model).estimate('box').words}" in text.splitlines()
@@ -175,7 +177,8 @@ def test_the_balance_is_shown_and_stored(
     taught: Path, shots: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = tmp_path / "changed"
-    assert main(["balance", str(taught), "box", "-50", "-o", str(changed)]) == 0
+    gfss.load(taught).save(changed)
+    assert main(["balance", str(changed), "box", "-50"]) == 0
     assert "the balance of 'box' is -50 (was +0)" in capsys.readouterr().out
     assert gfss.load(changed).balance("box") == -50
     assert gfss.load(taught).balance("box") == 0
@@ -195,7 +198,8 @@ def test_a_report_stores_the_balance_that_it_recommends(
     taught: Path, rival: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, validation = tmp_path / "m", ["--validation", str(rival / "validation")]
-    assert main(["balance", str(taught), "box", "-3", "-o", str(model)]) == 0
+    gfss.load(taught).save(model)
+    assert main(["balance", str(model), "box", "-3"]) == 0
     capsys.readouterr()
     assert main(["report", str(model), *validation]) == 0
     value = gfss.load(model).report(rival / "validation").recommended["box"]
@@ -213,9 +217,9 @@ def test_a_report_stores_the_balance_that_it_recommends(
 
 
 def test_suggest_lists_images_in_order(taught: Path, shots: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["suggest", str(taught), str(shots / "images"), str(shots / "query"), "--count", "2"]) == 0
+    assert main(["suggest", str(taught), str(shots / "images"), str(shots / "query")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert lines[1].endswith("yard.png")
 
 
@@ -327,7 +331,8 @@ def test_a_name_that_is_no_text(base: Path, shots: Path, tmp_path: Path, capsys:
     picture = tmp_path / os.fsdecode(b"caf\xe9.png")
     picture.write_bytes((shots / "images" / "shot1.png").read_bytes())
     arguments = ["--name", "box", "--images", str(picture), "--masks", str(shots / "masks" / "shot1.png")]
-    assert main(["teach", str(base), *arguments, "-o", str(tmp_path / "m"), "--report", str(tmp_path / "r.html")]) == 0
+    assert main(["teach", str(base), *arguments, "-o", str(tmp_path / "m")]) == 0
+    assert main(["report", str(tmp_path / "m"), "--guard", "100", "-o", str(tmp_path / "r.html")]) == 0
     assert main(["classes", str(tmp_path / "m")]) == 0
     assert "(taught from 1: caf?.png)" in capsys.readouterr().out
 

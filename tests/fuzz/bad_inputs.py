@@ -597,7 +597,6 @@ def option_kinds() -> Iterator[Kind]:
         "a base class to forget": ("forget", "scenes-tiny", "cross", "-o", "out"),
         "export to another format": ("export", "scenes-tiny", "-o", "model.pt"),
         "images that do not exist": ("segment", "scenes-tiny", "gone*.jpg", "-o", "out"),
-        "--count 0": ("suggest", "scenes-tiny", "x.jpg", "--count", "0"),
         "an unknown data set": ("data", "check", "pascl"),
         "an unknown split": ("data", "sheet", "scenes", "--split", "dev"),
         "--label with two names": (

@@ -24,7 +24,6 @@ Validation = Annotated[Path | None, typer.Option(help="Labelled images on which 
 Guard = Annotated[
     float, typer.Option(help="Points of IoU that a known class may lose without a warning.", callback=o.within(0, 100))
 ]
-Page = Annotated[Path | None, typer.Option("--report", help="Also write the report as an HTML page (one per class).")]
 
 
 @app.command("teach")
@@ -48,7 +47,6 @@ def teach(
         bool, typer.Option("--strict", help="Write nothing if a known class loses more than --guard points.")
     ] = False,
     keep_images: Annotated[bool, typer.Option("--keep-images", help="Store the support images in the model.")] = False,
-    page: Page = None,
 ) -> None:
     """Teach a model one or more classes from a few labelled images, and show what that changed.
 
@@ -65,10 +63,10 @@ def teach(
             f"the masks in {masks} show one class, but {len(name)} names were given; teach the classes one by one"
         )
     segmenter = load(model, encoder_weights=o.common.weights)
-    for number, one in enumerate(name, start=1):
+    for one in name:
         estimate = segmenter.teach(one, images, masks, without=without or (), add=add, label=label, void=void)
         report = segmenter.report(validation)
-        _show(report, guard, page.with_stem(f"{page.stem}-{number}") if page and len(name) > 1 else page)
+        _show(report, guard)
         typer.echo(f"{one}: {estimate.words}")
         losses = report.losses(guard)
         if strict and losses:
@@ -134,12 +132,11 @@ def rename(
     model: Model,
     name: Annotated[str, typer.Argument(help="Current name.")],
     new: Annotated[str, typer.Argument(help="New name.")],
-    out: Out = None,
 ) -> None:
     """Rename a taught class."""
     from gfss.app.segmenter import load
 
-    target = _target(model, out, [new])
+    target = _target(model, None)
     segmenter = load(model, encoder_weights=o.common.weights)
     segmenter.rename(name, new)
     segmenter.save(target)
@@ -154,7 +151,6 @@ def balance(
         float | None,
         typer.Argument(help="Above 0 finds more of the class, below 0 less; 0 is what its images said."),
     ] = None,
-    out: Out = None,
 ) -> None:
     """Show or store the balance between a taught class and all others.
 
@@ -162,7 +158,7 @@ def balance(
     """
     from gfss.app.segmenter import load
 
-    target = None if value is None else _target(model, out)
+    target = None if value is None else _target(model, None)
     segmenter = load(model, encoder_weights=o.common.weights)
     before = segmenter.balance(name)
     if value is None or target is None:
@@ -212,14 +208,13 @@ def report(
 def suggest(
     model: Model,
     images: Annotated[list[str], typer.Argument(help="Unlabelled images, folders or patterns.", metavar="IMAGE...")],
-    count: Annotated[int, typer.Option(min=1, help="Number of images to list.")] = 10,
 ) -> None:
     """Rank unlabelled images by how much a label would help: value = uncertainty x novelty."""
     from gfss.app.segmenter import load
 
     ranked = load(model, encoder_weights=o.common.weights).suggest(images)
     typer.echo(f"{'value':>7}{'unsure':>7}{'novelty':>9}  image")
-    for one in ranked[:count]:
+    for one in ranked:
         typer.echo(f"{one.value:7.3f}{one.doubt:7.3f}{one.novelty:9.3f}  {one.path}")
 
 
@@ -265,7 +260,7 @@ def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
     return out
 
 
-def _show(report: Report, guard: float, page: Path | None) -> None:
+def _show(report: Report, guard: float, page: Path | None = None) -> None:
     """Print a report, and write its page if wanted."""
     from gfss.app.report_page import text_report
 
