@@ -33,11 +33,13 @@ class Taught:
         head: one row per class; log-odds of the class against everything else.
         balance: (classes,) what is added to the log-odds: the threshold chosen from the supports, and what the user
             adds to it.
+        distinct: (classes, background + base) 1 for known classes that are not seen where the supports show the class.
         memories: what the refiner remembers of every class; None where it stays out of the way.
     """
 
     head: LogisticHead
     balance: Tensor
+    distinct: Tensor
     memories: tuple[ClassMemory | None, ...]
 
     @property
@@ -101,7 +103,9 @@ class Network(nn.Module):
         """Logits (batch, background + base + taught, h, w): the largest wins, the softmax are probabilities.
 
         Without taught classes these are the base model's. Otherwise the best known class has 0, so that a taught class
-        wins where its log-odds, moved by its balance, are positive; the maps have the finest level's resolution.
+        wins where its log-odds, moved by its balance, are positive. Where the base model is sure of a known class that
+        the supports do not mix up with it, they must exceed the odds of that. The maps have the finest level's
+        resolution.
         """
         known = self.features(levels).base
         if taught is None:
@@ -114,14 +118,29 @@ class Network(nn.Module):
                 for i, (odds, memory) in enumerate(zip(novel.split(1, dim=1), taught.memories, strict=True))
             ]
             novel = torch.cat(refined, dim=1)
-        novel = novel + taught.balance[:, None, None]
-        known = upsample(known.log_softmax(dim=1), (novel.shape[-2], novel.shape[-1]))
+        size = (novel.shape[-2], novel.shape[-1])
+        novel = novel + taught.balance[:, None, None] - upsample(_known_odds(known, taught.distinct), size)
+        known = upsample(known.log_softmax(dim=1), size)
         return torch.cat([known - known.amax(dim=1, keepdim=True), novel], dim=1)
 
     @torch.inference_mode()
     def score_map(self, square: np.ndarray, taught: Taught | None, balance: float = 0.0) -> Tensor:
         """Logits (classes, h, w) of a square image, taught classes moved by ``balance``."""
         return with_balance(self.scores(self.levels(square), taught)[0], taught_classes(taught), balance)
+
+
+def _known_odds(known: Tensor, distinct: Tensor) -> Tensor:
+    """Log-odds that a position shows one of the distinct known classes, where it is likelier than not, else 0.
+
+    Args:
+        known: base logits (batch, background + base, h, w).
+        distinct: (taught, background + base) of 0 and 1.
+
+    Returns:
+        (batch, taught, h, w).
+    """
+    share = torch.einsum("bchw,nc->bnhw", known.softmax(dim=1), distinct.to(known.dtype))
+    return torch.logit(share.clamp(0.5, 1 - 1e-4))
 
 
 def encoder_maps(levels: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -117,7 +117,7 @@ def taught_parts(
             }
             for e in one.examples
         ]
-        entry = {"name": one.name, "balance": one.balance, "fitted_iou": fit.fitted_iou}
+        entry = {"name": one.name, "balance": one.balance, "fitted_iou": fit.fitted_iou, "distinct": fit.distinct}
         listing.append({**entry, "verdict": asdict(fit.verdict), "supports": supports})
     return parts, listing
 
@@ -135,7 +135,8 @@ def build_taught(
         rows, verdict = parts[ROWS], entry["verdict"]
         threshold, estimate = check_balance(verdict["threshold"]), Estimate(**verdict["estimate"])
         known = Verdict(threshold, bool(verdict["refined"]), estimate)
-        fits.append(ClassFit(rows["weight"][number], rows["bias"][number], float(entry["fitted_iou"]), known))
+        fitted, distinct = float(entry["fitted_iou"]), tuple(int(label) for label in entry["distinct"])
+        fits.append(ClassFit(rows["weight"][number], rows["bias"][number], fitted, distinct, known))
     return taught, fits
 
 

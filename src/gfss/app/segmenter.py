@@ -68,8 +68,8 @@ class Segmenter:
         self.network = network
         self.half = half
         self.taught = tuple(taught)
-        self.fits = tuple(fits if fits is not None else fit_classes(self.taught, network.refiner))
-        self.state = taught_state(self.taught, self.fits, self.network.refiner)
+        self.fits = tuple(fits if fits is not None else fit_classes(self.taught, network))
+        self.state = taught_state(self.taught, self.fits, self.network)
         self._changes = changes
         self._origin, self._expected = (origin[0].resolve(), origin[1]) if origin else (None, None)
         self._known = self._lessons()  # what may be left out when saving: it was left out on purpose
@@ -141,7 +141,7 @@ class Segmenter:
         number = self._number(name)
         changed = replace(self.taught[number], balance=check_balance(value))
         self.taught = (*self.taught[:number], changed, *self.taught[number + 1 :])
-        self.state = taught_state(self.taught, self.fits, self.network.refiner)
+        self.state = taught_state(self.taught, self.fits, self.network)
         self._changes = None
 
     def forget(self, name: str) -> None:
@@ -172,9 +172,8 @@ class Segmenter:
         """What the last lesson changed for every known class, on the support images and a validation folder."""
         last = self.lesson
         earlier = before_lesson(self.taught, last)
-        refiner = self.network.refiner
-        earlier_fits = fit_classes(earlier, refiner, self._fitted())
-        before = State(self._names(earlier), taught_state(earlier, earlier_fits, refiner))
+        earlier_fits = fit_classes(earlier, self.network, self._fitted())
+        before = State(self._names(earlier), taught_state(earlier, earlier_fits, self.network))
         after = State(self.classes, self.state)
         new = [one.name for one in self.taught if any(example.lesson == last for example in one.examples)]
         sections = []
@@ -250,9 +249,9 @@ class Segmenter:
     def _become(self, taught: Sequence[TaughtClass]) -> None:
         if len(self.network.card.classes) + len(taught) > MOST_CLASSES:
             raise GfssError(f"a model holds at most {MOST_CLASSES} classes; forget one before teaching another")
-        self.fits = tuple(fit_classes(taught, self.network.refiner, self._fitted()))
+        self.fits = tuple(fit_classes(taught, self.network, self._fitted()))
         self.taught = tuple(taught)
-        self.state = taught_state(self.taught, self.fits, self.network.refiner)
+        self.state = taught_state(self.taught, self.fits, self.network)
         self._changes = None
 
     def _check_name(self, name: str, add: bool) -> None:

@@ -16,15 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gfss.app.network import COLOURS, Taught, encoder_maps
+from gfss.app.network import COLOURS, Network, Taught, encoder_maps
 from gfss.app.support import Example, Samples, TaughtClass, grid_labels
 from gfss.models.calibrators.mask_refiner import ClassMemory, MaskRefiner, class_memory
 from gfss.models.novel.logistic import LogisticHead, LogisticOptions, fit_logistic
+from gfss.models.ops.upsample import class_map
 
 OTHERS = 200  # positions of each image of another taught class that count as the rest, at most
 QUICK = LogisticOptions(iterations=30)  # of fits that leave an image out
 THRESHOLDS = torch.linspace(-4, 6, 41)  # of the log-odds that are compared
 PRIOR_SHARE = 0.5  # of the log-odds of the rest in the supports that the threshold tends to, with many images
+CONFUSED = 0.02  # share of a class's pixels from which a known class counts as seen there
 DOUBT = 20.0  # points of IoU, divided by the images, that a threshold must gain to lie 1 away from that
 ONE_IMAGE = 0.4  # a class is found about so well in other images as in altered copies of its one image
 LEARNED_WELL, LEARNED_ROUGHLY = 50.0, 25.0  # estimated IoU
@@ -64,12 +66,15 @@ class ClassFit:
         weight: its row, (channels,).
         bias: of the row.
         fitted_iou: IoU of the row on the positions it was fitted on, in [0, 1].
+        distinct: labels of known classes that the model does not see on the class in its support images: where it is
+            sure of one of these, it is not the taught class.
         verdict: what leaving images out has shown.
     """
 
     weight: Tensor
     bias: Tensor
     fitted_iou: float
+    distinct: tuple[int, ...]
     verdict: Verdict
 
 
@@ -84,37 +89,51 @@ class Verdict:
 
 def fit_classes(
     taught: Sequence[TaughtClass],
-    refiner: MaskRefiner | None,
+    network: Network,
     before: Mapping[str, tuple[TaughtClass, ClassFit]] | None = None,
 ) -> list[ClassFit]:
     """Fit all taught classes.
 
     Args:
-        refiner: of the model, if it has one.
         before: earlier classes and their fits, by name; a class with the same images keeps its verdict.
     """
     fits: list[ClassFit] = []
     for one in taught:
         others = [example for other in taught if other is not one for example in other.shots]
-        weight, bias, fitted_iou = fit_row(one.examples, refiner, others)
+        weight, bias, fitted_iou = fit_row(one.examples, network.refiner, others)
         known = (before or {}).get(one.name)
         same = known is not None and _images(known[0]) == _images(one)
-        verdict = known[1].verdict if known is not None and same else judge(one, refiner)
-        fits.append(ClassFit(weight, bias, fitted_iou, verdict))
+        verdict = known[1].verdict if known is not None and same else judge(one, network.refiner)
+        fits.append(ClassFit(weight, bias, fitted_iou, distinct_classes(one.shots, network), verdict))
     return fits
 
 
-def taught_state(taught: Sequence[TaughtClass], fits: Sequence[ClassFit], refiner: MaskRefiner | None) -> Taught | None:
+@torch.inference_mode()
+def distinct_classes(shots: Sequence[Example], network: Network) -> tuple[int, ...]:
+    """Labels of known classes, background left out, that are hardly ever seen where support images show a class."""
+    seen = torch.zeros(len(network.card.classes) + 1)
+    for example in shots:
+        known = class_map(network.features(example.levels).base, (network.size, network.size))[0]
+        seen += torch.bincount(known[torch.from_numpy(example.labels == 1)].long(), minlength=len(seen))
+    rare = seen <= CONFUSED * seen.sum()
+    return tuple(label for label in range(1, len(seen)) if rare[label])
+
+
+def taught_state(taught: Sequence[TaughtClass], fits: Sequence[ClassFit], network: Network) -> Taught | None:
     """The fits of all taught classes as one head, with what the refiner remembers."""
     if not taught:
         return None
+    refiner = network.refiner
+    distinct = torch.zeros(len(taught), len(network.card.classes) + 1)
+    for row, fit in zip(distinct, fits, strict=True):
+        row[list(fit.distinct)] = 1
     head = LogisticHead(torch.stack([fit.weight for fit in fits]), torch.stack([fit.bias for fit in fits]))
     balance = [one.balance - fit.verdict.threshold for one, fit in zip(taught, fits, strict=True)]
     memories = [
         memory_of(one.shots, refiner, fit.fitted_iou) if refiner is not None and fit.verdict.refined else None
         for one, fit in zip(taught, fits, strict=True)
     ]
-    return Taught(head, torch.tensor(balance, dtype=torch.float32), tuple(memories))
+    return Taught(head, torch.tensor(balance, dtype=torch.float32), distinct, tuple(memories))
 
 
 def memory_of(shots: Sequence[Example], refiner: MaskRefiner, fitted_iou: float) -> ClassMemory:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Entry] = {
     "quickstart": Entry("quickstart", "Train, teach and compare on the embedded scenes in a few minutes.", START),
     "serve": Entry("serve", "Paint, teach and look in the browser; a REST interface too.", OWN_IMAGES),
     "teach": Entry("model", "Teach a model a new class from a few labelled images.", OWN_IMAGES),
+    "train": Entry("train", "Train a model on your own labelled images.", OWN_IMAGES),
     "segment": Entry("model", "Segment images with a model.", OWN_IMAGES),
     "classes": Entry("model", "List the classes that a model knows.", OWN_IMAGES),
     "report": Entry("model", "Show what changed for every known class.", OWN_IMAGES),
