@@ -225,7 +225,7 @@ class Scripted:
 
 def lesson(before: np.ndarray, after: np.ndarray, truth: np.ndarray) -> Report:
     """The report of one support image; label 1 is a cat, known before, label 2 is taught."""
-    taught = Taught(LogisticHead(torch.zeros(1, 1), torch.zeros(1)), torch.zeros(1), (None,))
+    taught = Taught(LogisticHead(torch.zeros(1, 1), torch.zeros(1)), torch.zeros(1), torch.zeros(1, 2), (None,))
     states = State(("background", "cat"), None), State(("background", "cat", "box"), taught)
     case = Case("a.png", {}, truth, truth == 0, (2,))
     network = cast(Network, Scripted(before, after))

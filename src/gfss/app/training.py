@@ -17,7 +17,8 @@ from gfss.features.bank import build_bank
 from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
-from gfss.training.base import BaseOptions, train_base
+from gfss.training.base import BaseData, BaseOptions, train_base
+from gfss.training.loop import TrainingRun
 
 ENCODER, SIZE = "lite0", 417
 ITERATIONS = 600  # that a small data set is trained for, within the epochs below
@@ -46,9 +47,8 @@ def train_model(
     fold = fold_of_names(train_set.classes, ())
     bank = build_bank(encoder, train_set, SIZE, options.levels)
     folder = cache_folder("training") / f"{train_set.fingerprint}-{options.epochs}-{seed}"
-    base = train_base(
-        train_set, fold, encoder, ENCODER, options, size=SIZE, bank=bank, seed=seed, folder=folder, resume=True
-    )
+    run = TrainingRun(seed, folder, resume=True)
+    base = train_base(BaseData(train_set, fold, bank=bank), encoder, ENCODER, options, size=SIZE, run=run)
     figures = base_miou(base, build_bank(encoder, val_set, SIZE, options.levels), val_set, fold)
     return Segmenter(Network(base, shipped_refiner(encoder))), figures
 
