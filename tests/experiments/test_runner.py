@@ -380,7 +380,7 @@ def test_held_out_models_are_trained_without_the_images_of_their_part(
     train = runner.train_base
 
     def watched(*arguments: Any, **options: Any) -> Any:
-        trained.append((arguments[1].base, [int(i) for i in options["avoid"]]))
+        trained.append((arguments[0].fold.base, [int(i) for i in arguments[0].avoid]))
         return train(*arguments, **options)
 
     monkeypatch.setattr(runner, "train_base", watched)

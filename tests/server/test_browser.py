@@ -202,7 +202,7 @@ def test_the_whole_story(browser: Any, tmp_path: Path) -> None:
     # what was painted can be taught from the command line
     model = gfss.load(make.MODEL)
     model.teach(make.NEW, folder, make.labels_of(folder))
-    assert [example.id for example in model.taught[0].examples] == sorted(f"{name}.png" for name in [*support, query])
+    assert [example.id for example in model.taught[0].shots] == sorted(f"{name}.png" for name in [*support, query])
     assert json.loads((make.labels_of(folder) / "project.json").read_text())["without"] == {make.NEW: [empty]}
 
 

@@ -85,14 +85,12 @@ def check(
 @app.command("sheet")
 def sheet(
     data: Data = "scenes",
-    root: Root = None,
     split: Annotated[str, typer.Option(help="train or val.")] = "val",
     images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 24,
-    seed: Annotated[int, typer.Option(help="Seed of the choice of images.")] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG file to write.")] = Path("sheet.png"),
 ) -> None:
     """Write a contact sheet: images, their masks in colour, the names of the classes."""
-    contact_sheet(open_dataset(data, root, split), out, images, seed=seed)
+    contact_sheet(open_dataset(data, None, split), out, images)
     typer.echo(f"wrote {out}")
 
 

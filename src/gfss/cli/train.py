@@ -16,7 +16,6 @@ app = typer.Typer()
 def train(
     data: Annotated[Path, typer.Argument(help="Labelled images: a folder, a COCO file, a zip ...", metavar="DATA")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the new model.")],
-    epochs: Annotated[int, typer.Option(min=0, help="Epochs (0: chosen by the number of images).")] = 0,
 ) -> None:
     """Train a model on all classes of your own labelled images; it can be taught further.
 
@@ -28,7 +27,7 @@ def train(
 
     refuse_foreign(out)
     refuse_unwritable(out if out.exists() else out.absolute().parent)
-    model, figures = train_model(data, weights=o.common.weights, epochs=epochs)
+    model, figures = train_model(data, weights=o.common.weights)
     for name, value in figures.items():
         typer.echo(f"{'mean IoU' if name == 'base' else name:>24} {'-' if value is None else f'{value:.1f}':>6}")
     model.save(out)
