@@ -41,3 +41,10 @@ def test_methods(tmp_path: Path) -> None:
     rows = run_small("methods.py", tmp_path, "--rounds", "1", "--shots", "1", "--methods", *names)["rows"]
     assert [row["method"] for row in rows] == names
     assert all(row["learn_seconds"] > 0 and row["segment_seconds_per_image"] > 0 for row in rows)
+
+
+def test_the_page_about_own_data_shows_the_records() -> None:
+    from benchmarks.own_data import table
+
+    page = (Path(__file__).parents[1] / "docs/experiments/017-own-data.md").read_text()
+    assert page.partition("<!-- own data -->\n")[2].partition("\n<!-- end -->")[0] == table([1, 3, 5, 10])
