@@ -281,8 +281,8 @@ TITLES = {
 HEAD = """# Data in its native form
 
 `gfss data check PATH`, `gfss teach ... --images PATH --masks PATH`, `--set data=PATH` of a recipe and
-`--validation PATH` read data sets as they come. Each of these {count} layouts is read as it is; a test makes them and lists
-their files here. Zip files are unpacked by themselves.
+`--validation PATH` read data sets as they come. Each of these {count} layouts is read as it is; a test makes them and
+lists their files here. Zip files are unpacked by themselves.
 
 ```sh
 gfss data check PATH
