@@ -14,6 +14,7 @@ import pytest
 from tests.app import make
 from tests.data import make as files
 
+import gfss
 from gfss.app import model_loading as sources
 from gfss.app.segmenter import Segmenter
 from gfss.cli import main
@@ -53,6 +54,11 @@ def yard(tmp_path: Path, assets: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         files.png(tmp_path / "validation" / "images" / f"{name}.png", image)
         files.png(tmp_path / "validation" / "masks" / f"{name}.png", mask * np.uint8(2))
     (tmp_path / "validation" / "classes.txt").write_text("dog\nforklift\n")
+    for number in range(5):
+        image, mask = make.labelled(number)
+        files.png(tmp_path / "my-data" / "images" / f"{number}.png", image)
+        files.png(tmp_path / "my-data" / "masks" / f"{number}.png", mask)
+    (tmp_path / "my-data" / "classes.txt").write_text("pallet\n")
     monkeypatch.setattr(sources, "ASSETS", assets)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -64,6 +70,7 @@ def test_the_commands_run_one_after_another(yard: Path) -> None:
         assert main(shlex.split(command)[1:]) == 0, command
     assert {path.name for path in (yard / "out").iterdir()} >= {"a.png", "yard.png", "gate_overlay.jpg", "classes.txt"}
     assert (yard / "report.html").exists()
+    assert gfss.load("my-model").classes == ("background", "pallet")
     assert (yard / "out-onnx" / "a.png").exists()
 
 
