@@ -11,10 +11,10 @@ import torch
 from tests.methods.cases import STRIDE, make_episode, map_labels
 
 from gfss.common.errors import GfssError
-from gfss.methods.probe import LinearProbe, LogisticOptions, fit_logistic, position_labels
+from gfss.methods.probe import LinearProbe, ProbeOptions, fit_probe, position_labels
 from gfss.models.pspnet import Features
 
-EXACT = LogisticOptions(iterations=2000, tolerance=1e-10)
+EXACT = ProbeOptions(iterations=2000, tolerance=1e-10)
 
 
 def reference(samples: np.ndarray, labels: np.ndarray, weights: dict[int, float] | None = None) -> Any:
@@ -30,7 +30,7 @@ def test_equals_scikit_learn(classes: int, weighted: bool) -> None:
     samples = torch.randn(90, 7, generator=generator, dtype=torch.float64)
     labels = torch.randint(classes, (90,), generator=generator)
     weights = torch.arange(1.0, classes + 1) if weighted else None
-    found = fit_logistic(samples, labels, classes, EXACT, weights)
+    found = fit_probe(samples, labels, classes, EXACT, weights)
     expected = reference(
         samples.numpy(), labels.numpy(), dict(enumerate(weights.tolist())) if weights is not None else None
     )
@@ -45,7 +45,7 @@ def test_equals_scikit_learn(classes: int, weighted: bool) -> None:
 
 def test_refuses_features_that_are_no_numbers() -> None:
     with pytest.raises(GfssError, match="NaN"):
-        fit_logistic(torch.full((2, 3), torch.nan), torch.tensor([0, 1]), 2, LogisticOptions())
+        fit_probe(torch.full((2, 3), torch.nan), torch.tensor([0, 1]), 2, ProbeOptions())
 
 
 def test_small_objects_keep_a_position() -> None:

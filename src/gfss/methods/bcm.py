@@ -10,7 +10,7 @@ from torch import Tensor
 from gfss.common.errors import GfssError
 from gfss.features.support import Support
 from gfss.methods.base import Method
-from gfss.methods.probe import LinearClassifier, LogisticOptions, fit_logistic, position_labels, position_samples
+from gfss.methods.probe import LinearClassifier, ProbeOptions, fit_probe, position_labels, position_samples
 from gfss.models.novel.classifier import NovelOptions, novel_maps
 from gfss.models.pspnet import Features
 
@@ -70,13 +70,13 @@ class BaseClassMining(Method):
     def __init__(
         self,
         maps: NovelOptions | None = None,
-        options: LogisticOptions | None = None,
+        options: ProbeOptions | None = None,
         mined: int = 1,
         balanced: bool = False,
         name: str = "bcm",
     ) -> None:
         self.maps = maps or NovelOptions()
-        self.options = options or LogisticOptions()
+        self.options = options or ProbeOptions()
         self.mined, self.balanced = mined, balanced
         self.name = name  # type: ignore[misc]
 
@@ -113,7 +113,7 @@ class BaseClassMining(Method):
             counts = target[used].bincount(minlength=1 + len(novel)).to(samples)
             weights = torch.ones_like(counts)
             weights[0] = (counts[1:].mean() / counts[0]).clamp_max(1)
-        classifier = fit_logistic(samples[used], target[used], 1 + len(novel), self.options, weights)
+        classifier = fit_probe(samples[used], target[used], 1 + len(novel), self.options, weights)
         return Confusion(base, novel, classifier)
 
     def scores(self, query: Features) -> Tensor:

@@ -18,7 +18,7 @@ from gfss.models.pspnet import Features
 
 
 @dataclass(frozen=True)
-class LogisticOptions:
+class ProbeOptions:
     """How a logistic regression is fitted; the first value is scikit-learn's default.
 
     Attributes:
@@ -44,8 +44,8 @@ class LinearClassifier:
         return F.conv2d(maps, self.rows[..., None, None], self.biases)
 
 
-def fit_logistic(
-    samples: Tensor, labels: Tensor, classes: int, options: LogisticOptions, weights: Tensor | None = None
+def fit_probe(
+    samples: Tensor, labels: Tensor, classes: int, options: ProbeOptions, weights: Tensor | None = None
 ) -> LinearClassifier:
     """Logistic regression: the one minimum of 1/2 |rows|^2 + C * sum of weighted cross entropies.
 
@@ -128,9 +128,9 @@ class LinearProbe(Method):
     name = "linear-probe"
     probabilities = True
 
-    def __init__(self, maps: NovelOptions | None = None, options: LogisticOptions | None = None) -> None:
+    def __init__(self, maps: NovelOptions | None = None, options: ProbeOptions | None = None) -> None:
         self.maps = maps or NovelOptions()
-        self.options = options or LogisticOptions()
+        self.options = options or ProbeOptions()
 
     def learn(self, support: Support) -> None:
         support.check()
@@ -138,7 +138,7 @@ class LinearProbe(Method):
         weights = class_weights(labels[None], support.novel + 1)[0]
         known = labels != VOID
         samples = position_samples(novel_maps(support.features, self.maps))[known]
-        self.classifier = fit_logistic(samples, labels[known], support.novel + 1, self.options, weights)
+        self.classifier = fit_probe(samples, labels[known], support.novel + 1, self.options, weights)
 
     def scores(self, query: Features) -> Tensor:
         return normalised_score_fusion(query.base, self.classifier.logits(novel_maps(query, self.maps)))

@@ -78,11 +78,6 @@ PRESETS = {
 }
 
 
-def preset_name(options: CalibratorOptions) -> str:
-    """Name of the preset with these options; the kind of calibrator if there is none."""
-    return next((name for name, preset in PRESETS.items() if preset == options), options.kind)
-
-
 def stored_options(given: Mapping[str, Any]) -> CalibratorOptions:
     """Options from JSON."""
     lists = {name: tuple(given[name]) for name in ("features", "compared")}
