@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
 from gfss.data.transforms import to_tensor
+from gfss.methods.logistic import known_or_novel
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.mask_refiner import ClassMemory, MaskRefiner, grid_colours
 from gfss.models.encoders.base import to_size
@@ -120,8 +121,7 @@ class Network(nn.Module):
             novel = torch.cat(refined, dim=1)
         size = (novel.shape[-2], novel.shape[-1])
         novel = novel + taught.balance[:, None, None] - upsample(_known_odds(known, taught.distinct), size)
-        known = upsample(known.log_softmax(dim=1), size)
-        return torch.cat([known - known.amax(dim=1, keepdim=True), novel], dim=1)
+        return known_or_novel(known, novel)
 
     @torch.inference_mode()
     def score_map(self, square: np.ndarray, taught: Taught | None, balance: float = 0.0) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from gfss.data.catalog import VOID
 from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.models.novel.logistic import (
@@ -47,7 +48,7 @@ def fit_rows(supports: Sequence[tuple[Maps, Tensor]], classes: int, seed: int = 
         positive: list[Tensor] = []
         for maps, labels in supports:
             on_grid = grid_labels(labels, finest_grid(maps))
-            kinds = (on_grid == label, (on_grid != label) & (on_grid != 255))
+            kinds = (on_grid == label, (on_grid != label) & (on_grid != VOID))
             for kind, most, truth in zip(kinds, POSITIONS, (True, False), strict=True):
                 places = kind.nonzero()
                 places = places[torch.randperm(len(places), generator=generator)[:most]]
@@ -71,19 +72,21 @@ def known_or_novel(base: Tensor, odds: Tensor) -> Tensor:
     return torch.cat([known - known.amax(dim=1, keepdim=True), odds], dim=1)
 
 
+def novel_supports(support: Support) -> list[tuple[Maps, Tensor]]:
+    """Unit maps and labels of every support image: 0 the rest, 1..n the novel classes, 255 void."""
+    support.check()
+    labels = (support.labels.int() - support.base).clamp_min(0).to(support.labels.dtype)
+    labels = torch.where(support.labels == VOID, support.labels, labels)
+    return [(unit_maps(support.features[[i]].levels), labels[i]) for i in range(len(support.features))]
+
+
 class Logistic(Method):
     """Logistic regression of every novel class against the rest of its support images; the base model decides else."""
 
     name = "logistic"
 
     def learn(self, support: Support) -> None:
-        support.check()
-        start = support.base
-        labels = torch.where(
-            support.labels == 255, 255, (support.labels.int() - start).clamp_min(0).to(support.labels.dtype)
-        )
-        maps = [unit_maps(support.features[[i]].levels) for i in range(len(support.features))]
-        self.head = fit_rows(list(zip(maps, labels, strict=True)), support.novel)
+        self.head = fit_rows(novel_supports(support), support.novel)
 
     def scores(self, query: Features) -> Tensor:
         return known_or_novel(query.base, self.head.logits(unit_maps(query.levels)))

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from gfss.data.catalog import VOID
 from gfss.features.support import Support
 from gfss.methods.base import Method
-from gfss.methods.logistic import Maps, grid_labels, known_or_novel
+from gfss.methods.logistic import Maps, grid_labels, known_or_novel, novel_supports
 from gfss.models.novel.logistic import LogisticHead, finest_grid, unit_maps
 from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import Features
@@ -33,7 +34,7 @@ def prototype_rows(supports: Sequence[tuple[Maps, Tensor]], classes: int) -> Log
         for maps, labels in supports:
             size = finest_grid(maps)
             on_grid = grid_labels(labels, size)
-            valid = on_grid != 255
+            valid = on_grid != VOID
             whole = torch.cat([upsample(level, size) for level in maps.values()], dim=1)[0]
             vectors.append(whole[:, valid].T)
             truth.append(on_grid[valid] == label)
@@ -55,11 +56,7 @@ class Prototype(Method):
     name = "prototype"
 
     def learn(self, support: Support) -> None:
-        support.check()
-        void = support.labels == 255
-        labels = torch.where(void, 255, (support.labels.int() - support.base).clamp_min(0).to(support.labels.dtype))
-        maps = [unit_maps(support.features[[i]].levels) for i in range(len(support.features))]
-        self.head = prototype_rows(list(zip(maps, labels, strict=True)), support.novel)
+        self.head = prototype_rows(novel_supports(support), support.novel)
 
     def scores(self, query: Features) -> Tensor:
         return known_or_novel(query.base, self.head.logits(unit_maps(query.levels)))
