@@ -43,7 +43,9 @@ RESEARCH = "Research"
 DATA = "Data"
 
 COMMANDS: dict[str, Entry] = {
+    "demo": Entry("demo", "Teach, segment and report on generated images, in seconds.", START),
     "quickstart": Entry("quickstart", "Train, teach and compare on the embedded scenes in a few minutes.", START),
+    "doctor": Entry("doctor", "Say what is installed and what is missing for which command.", START),
     "serve": Entry("serve", "Paint, teach and look in the browser; a REST interface too.", OWN_IMAGES),
     "teach": Entry("model", "Teach a model a new class from a few labelled images.", OWN_IMAGES),
     "train": Entry("train", "Train a model on your own labelled images.", OWN_IMAGES),
