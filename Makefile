@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: help quickstart test lint format results
+.PHONY: help quickstart test lint format results docs package
 
 help:  ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1	/' | expand -t 18
@@ -27,6 +27,12 @@ format: $(INSTALLED)  ## fix style and format
 
 results: $(INSTALLED)  ## write the tables of README and docs from the records
 	$(BIN)/python docs/results.py
+
+docs: $(INSTALLED)  ## build the site into site/, strictly and without internet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+package: $(INSTALLED)  ## build wheel and sdist into dist/
+	$(BIN)/python -m build --no-isolation
 
 # On Linux the usual torch brings several GB of CUDA packages along. TORCH_INDEX=URL takes a build from another index
 # first; pytorch.org names that of its CPU builds.

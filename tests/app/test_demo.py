@@ -53,7 +53,20 @@ def test_doctor_names_every_extra(capsys: pytest.CaptureFixture[str]) -> None:
     assert "scenes-tiny" in said
     assert "cores" in said
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert set(doctor.USES) <= set(extras)
+    assert set(doctor.USES) == set(extras) - set(doctor.APART)
+
+
+def test_doctor_says_where_data_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GFSS_PASCAL", str(tmp_path))
+    monkeypatch.setenv("GFSS_COCO", str(tmp_path / "gone"))
+    monkeypatch.delenv("GFSS_WEIGHTS", raising=False)
+    main(["doctor"])
+    said = capsys.readouterr().out
+    assert f"PASCAL-5^i: {tmp_path}\n" in said
+    assert f"GFSS_COCO={tmp_path / 'gone'} is not a folder" in said
+    assert "GFSS_WEIGHTS is not set" in said
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(

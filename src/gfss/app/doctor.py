@@ -22,8 +22,13 @@ USES = {  # what an extra of pyproject.toml is for
     "video": "gfss segment with videos",
     "coco": "gfss data prepare coco",
     "sbd": "gfss data prepare pascal",
-    "hf": "encoders of Hugging Face",
+    "hf": "encoders of Hugging Face, models from a hub",
     "sklearn": "linear probes by scikit-learn",
+}
+PLACES = {  # where gfss looks for what does not come with it
+    "GFSS_PASCAL": "PASCAL-5^i",
+    "GFSS_COCO": "COCO-20^i",
+    "GFSS_WEIGHTS": "weights of encoders",
 }
 APART = ("dev", "docs")  # extras for those who work on gfss itself
 
@@ -35,6 +40,7 @@ def diagnose() -> tuple[list[str], bool]:
     lines = [f"gfss {gfss.__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"]
     lines += _machine(missing)
     lines.append(f"embedded models: {', '.join(embedded_models())}")
+    lines += [f"{what}: {_place(variable)}" for variable, what in PLACES.items()]
     lines += [f"missing: {name}; run: pip install '{name}'" for name in missing]
     for extra, names in extras.items():
         absent = [name for name in names if installed(name) is None]
@@ -86,6 +92,14 @@ def _machine(missing: list[str]) -> list[str]:
         gpu = f"GPU: {', '.join(names)} (--device cuda)" if names else "no CUDA GPU: everything runs on the CPU"
         lines.append(f"torch {torch.__version__}, {torch.get_num_threads()} threads; {gpu}")
     return lines
+
+
+def _place(variable: str) -> str:
+    """The folder that a variable names, or how to name one."""
+    given = os.environ.get(variable)
+    if not given:
+        return f"no folder ({variable} is not set)"
+    return given if Path(given).is_dir() else f"{variable}={given} is not a folder"
 
 
 def _writable(folder: Path) -> str:

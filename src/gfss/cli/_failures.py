@@ -25,6 +25,7 @@ EXTRAS = {
     "scipy": "sbd",
     "sklearn": "sklearn",
     "fastapi": "serve",
+    "starlette": "serve",
     "uvicorn": "serve",
 }
 
