@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from gfss.common.errors import GfssError
+from gfss.data import own_path
 from gfss.experiments.recipes import find_recipe, make_recipe, read_recipe, recipe_names, with_change
 from gfss.experiments.spec import Recipe
 from gfss.methods.diam_options import CHOSEN, PUBLISHED
@@ -102,6 +103,15 @@ def test_a_wrong_name_is_answered_with_the_nearest(changes: dict[str, Any], righ
         ({"protocols": {"pared": 3}}, "protocols.pared.*'paired' or 'joint'"),
         ({"supports": "train"}, "joint protocol"),
         ({"base": 3}, "'base' is 3"),
+        ({"base": {"preset": [1]}}, r"'base': a preset is named by a word, not by \[1\]; known: frozen"),
+        (method("pcn", calibrator={"preset": {}}), "a preset is named by a word"),
+        ({"methods": [["nsf"]]}, "names of methods are words"),
+        ({"methods": {0: None}}, "names of methods are words"),
+        (method("nsf", **{"[None]": True}), r"unknown key 'methods\.nsf\.\[None\]'"),
+        ({"training": {"held_out": 2**31}}, "'training.held_out' is 2147483648, but .* less than or equal to 60"),
+        ({"shots": [10**4000]}, "a number of 13288 bits; expected at most 63"),
+        ({"data": "a\0b"}, "null character"),
+        ({"about": "\ud800"}, "half a character"),
     ],
 )
 def test_contradictions_and_wrong_values_are_refused(changes: dict[str, Any], words: str) -> None:
@@ -158,11 +168,26 @@ def test_a_change_without_value_is_refused() -> None:
         with_change({}, "base.epochs")
 
 
-@pytest.mark.parametrize("text", ["- a list", "a: [", ""])
+@pytest.mark.parametrize("text", ["- a list", "a: [", "", "[" * 2000, "a: 2001-99-99", f"a: {'9' * 5000}"])
 def test_files_that_hold_no_recipe_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     with pytest.raises(GfssError, match=r"bad\.yaml"):
         read_recipe(tmp_path / "bad.yaml")
+
+
+@pytest.mark.parametrize("key", ["folds", "base: {preset", "base: {epochs", "methods"])
+def test_aliases_that_stand_for_a_billion_values_are_not_written_out(key: str, tmp_path: Path) -> None:
+    lines = ["x0: &x0 [1]", *(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]" for i in range(1, 10))]
+    changed = f"{key}: *x9{'}' if '{' in key else ''}"
+    (tmp_path / "bad.yaml").write_text("\n".join([*lines, "data: scenes", "encoder: tiny", changed]))
+    with pytest.raises(GfssError) as error:
+        read_recipe(tmp_path / "bad.yaml")
+    assert len(str(error.value)) < 500
+
+
+def test_data_whose_name_is_too_long_for_a_file_is_unknown() -> None:
+    with pytest.raises(GfssError, match="unknown data set"):
+        own_path("a" * 5000)
 
 
 def test_an_unknown_recipe_gets_the_nearest_name() -> None:

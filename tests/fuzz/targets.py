@@ -157,6 +157,52 @@ def record() -> dict[str, Any]:
     raise AssertionError("no record under results")
 
 
+def recipe() -> dict[str, Any]:
+    """A recipe with every kind of key: presets, changes of presets, methods in their several forms."""
+    return {
+        "about": "one sentence",
+        "data": "scenes",
+        "folds": [0, 1],
+        "encoder": "tiny",
+        "size": 113,
+        "levels": ["layer2", "layer3", "layer4"],
+        "base": {"preset": "scratch", "epochs": 2},
+        "novel": {"preset": "frozen", "steps": 50},
+        "training": {"preset": "frozen", "iterations": 800, "episodes": 400, "several": 0, "held_out": 0},
+        "trained_shots": 1,
+        "methods": {
+            "nsf": None,
+            "pcn": {"training": {"iterations": 20}},
+            "ours": {"calibrator": {"preset": "pcn-support", "features": ["layer3"]}},
+            "acastle+T": None,
+            "my-diam": {"diam": {"preset": "published", "iterations": 5}},
+            "denet": {"published": True},
+        },
+        "shots": [1, 5],
+        "protocols": {"paired": 20, "joint": 2},
+        "supports": "val",
+        "seeds": [0],
+        "seed": 0,
+    }
+
+
+def recipe_text() -> str:
+    import yaml
+
+    return yaml.safe_dump(recipe(), sort_keys=False)
+
+
+def run_recipe(root: Path, content: bytes) -> None:
+    """Read a recipe and list its steps, as ``gfss run --dry-run`` does."""
+    from gfss.experiments.recipes import read_recipe
+    from gfss.experiments.steps import Plan
+
+    (root / "recipe.yaml").write_bytes(content)
+    plan = Plan(read_recipe(root / "recipe.yaml"), root / "runs", root / "results")
+    for step in plan.steps:
+        _ = step.words
+
+
 def run_model_words(root: Path, content: bytes) -> None:
     """The words of a model with a checksum that fits them, then the whole model."""
     from gfss.app.model_folder import ABOUT, _about_digest
@@ -228,6 +274,8 @@ TARGETS: dict[str, Callable[[], Target]] = {
     ),
     "cvat": lambda: Target("cvat", cvat(), damage_bytes, one_image, reads("task.zip", "task.zip")),
     "record": lambda: Target("record", record(), damage_json, nothing, run_record),
+    "recipe": lambda: Target("recipe", recipe(), damage_json, nothing, run_recipe),
+    "recipe-text": lambda: Target("recipe-text", recipe_text(), damage_text, nothing, run_recipe),
     "model": lambda: Target("model", model_words(), damage_json, model_root, run_model_words),
     "tensors": lambda: Target("tensors", model_tensors(), damage_bytes, model_root, run_model_tensors),
 }

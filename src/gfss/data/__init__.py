@@ -39,7 +39,11 @@ def open_dataset(data: str, root: Path | None = None, split: str = "val") -> Dat
 
 def own_path(data: str, root: Path | None = None) -> Path:
     """The path of own data; refuses what is neither a path nor a name."""
-    if not Path(data).exists():
+    try:
+        is_there = Path(data).exists()
+    except OSError:  # a name too long for any file
+        is_there = False
+    if not is_there:
         raise GfssError(f"{unknown('data set', data, NAMES)}, and there is no such file or folder")
     if root is not None:
         raise GfssError(f"--root is for the data sets {', '.join(NAMES)}; '{data}' is a path already, leave --root out")

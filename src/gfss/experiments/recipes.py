@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -15,6 +17,8 @@ from gfss.common.errors import GfssError, unknown
 from gfss.experiments.spec import Recipe, chosen_methods
 
 SUFFIX = ".yaml"
+MARKER = re.compile(r"\[key\]|literal\[.*\]|\w+-int")  # pydantic's own words inside the place of a mistake
+LARGEST = 2**63 - 1
 LISTS = ("folds", "shots", "seeds", "levels", "methods")  # keys with several values
 
 
@@ -50,7 +54,9 @@ def read_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise GfssError(f"cannot read the recipe {path}: {(error.strerror or '').lower()}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise GfssError(f"{path} is nested too deeply for a recipe; expected a table of keys such as data") from None
+    except (yaml.YAMLError, ValueError) as error:
         raise GfssError(f"{path} is not valid YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
         raise GfssError(f"{path} holds no recipe; it should be a table of keys such as data, encoder and methods")
@@ -61,10 +67,30 @@ def read_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
 
 def make_recipe(content: Mapping[str, Any], name: str = "the recipe") -> Recipe:
     """Check a recipe; the first thing that is wrong is said in one sentence."""
+    _refuse_unusable(content, name)
     try:
         return Recipe.model_validate(dict(content))
     except ValidationError as error:
         raise GfssError(f"{name}: {_first_mistake(error)}") from None
+
+
+def _refuse_unusable(content: Mapping[str, Any], name: str) -> None:
+    """Refuse values that no key could have; every value is looked at once, however often YAML aliases repeat it."""
+    left: list[Any] = [content]
+    seen: set[int] = set()
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, Mapping):
+            left += [*value, *value.values()]
+        elif isinstance(value, list | tuple):
+            left += value
+        elif isinstance(value, int) and abs(value) > LARGEST:
+            raise GfssError(f"{name} holds a number of {value.bit_length()} bits; expected at most 63")
+        elif isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
+            raise GfssError(f"{name} holds a text with a null character or half a character; write it again")
 
 
 def with_change(content: Mapping[str, Any], change: str) -> dict[str, Any]:
@@ -82,7 +108,7 @@ def with_change(content: Mapping[str, Any], change: str) -> dict[str, Any]:
         value = yaml.safe_load(text)
         if key.strip() in LISTS and isinstance(value, str) and "," in value:
             value = yaml.safe_load(f"[{text}]")
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, ValueError):
         raise GfssError(f"the value of '{change}' is not readable; write a number, a word or a list [0, 1]") from None
     if key.strip() == "methods" and isinstance(value, str | list):  # what the recipe says about them stays
         return {**content, "methods": chosen_methods(_table(content.get("methods")), _names(value))}
@@ -114,7 +140,7 @@ def _placed(content: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict
 def _first_mistake(error: ValidationError) -> str:
     """The first thing that is wrong: where, what came, what is allowed."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"] if not str(part).endswith(("]", "-int"))]
+    path = [str(part) for part in first["loc"] if not MARKER.fullmatch(str(part))]
     place = ".".join(path)
     match first["type"]:
         case "missing":
@@ -124,7 +150,7 @@ def _first_mistake(error: ValidationError) -> str:
         case "value_error":
             words = first["msg"].removeprefix("Value error, ")
             return f"'{place}': {words}" if place else words
-    return f"'{place}' is {first['input']!r:.60}, but {first['msg'][0].lower()}{first['msg'][1:]}"
+    return f"'{place}' is {reprlib.repr(first['input'])[:60]}, but {first['msg'][0].lower()}{first['msg'][1:]}"
 
 
 def _keys_at(path: Sequence[str]) -> list[str]:
@@ -134,8 +160,9 @@ def _keys_at(path: Sequence[str]) -> list[str]:
         kind = get_args(kind)[1] if get_origin(kind) is dict else kind.model_fields[part].annotation
         if get_origin(kind) is not dict:
             kind = next(_models_in(kind), kind)
-    own = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else None
-    return list(own or (field.name for field in fields(kind)))
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return list(kind.model_fields)
+    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
 
 
 def _models_in(annotation: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ Options of a stage are the name of a preset (``base: paper``) or a preset with c
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -78,6 +79,8 @@ def from_preset(given: Any, presets: Mapping[str, Any], usual: str = "frozen") -
     if not isinstance(given, Mapping):
         return given
     name = given.get("preset", usual)
+    if not isinstance(name, str):
+        raise ValueError(f"a preset is named by a word, not by {reprlib.repr(name)[:60]}; known: {', '.join(presets)}")
     if name not in presets:
         raise ValueError(str(unknown("preset", name, presets)))
     return {**asdict(presets[name]), **{key: value for key, value in given.items() if key != "preset"}}
@@ -183,10 +186,12 @@ class Recipe(BaseModel):
         value = as_list(value)
         if not isinstance(value, Mapping | list | tuple):
             return value
+        if not all(isinstance(name, str) for name in value):
+            raise ValueError("names of methods are words; write a list of names, or a table with options behind them")
         if len(set(value)) < len(value):
             raise ValueError("a method is named twice")
         table = value if isinstance(value, Mapping) else dict.fromkeys(value)
-        return {name: _with_usual(str(name), given, info.data.get("training")) for name, given in table.items()}
+        return {name: _with_usual(name, given, info.data.get("training")) for name, given in table.items()}
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from gfss.common.options import options
 from gfss.training.loop import Schedule
 
 # what only calibrators read, and only with cached episodes
 CALIBRATOR_ONLY = ("episodes", "pairs", "novel_weight", "overlap", "mixed", "ways", "several", "held_out")
+
+MOST_PARTS = 60  # base classes of COCO, the data set with most of them; a part has at least one
 
 
 @options
@@ -55,7 +57,7 @@ class EpisodicOptions:
     mixed: bool = True
     ways: PositiveInt = 1
     several: NonNegativeInt = 90
-    held_out: NonNegativeInt = 3
+    held_out: Annotated[int, Field(ge=0, le=MOST_PARTS)] = 3
 
     def schedule(self) -> Schedule:
         """The optimiser's part."""
