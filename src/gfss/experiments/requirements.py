@@ -9,6 +9,7 @@ from pathlib import Path
 from gfss.common.errors import GfssError
 from gfss.data.datasets.folder import data_root
 from gfss.experiments.spec import Recipe
+from gfss.models.encoders.efficientnet_lite import DEPTH, PACKAGES
 
 WEIGHTS = "GFSS_WEIGHTS"  # folder of encoder weight files, each named after its encoder
 FETCH = {
@@ -30,21 +31,33 @@ def missing_data(data: str, root: Path | None = None) -> str:
 
 
 def find_weights(encoder: str, given: Path | None = None) -> Path | None:
-    """The weight file of an encoder: the given one, else for a ResNet ``$GFSS_WEIGHTS/<encoder>*``."""
+    """The weight file of an encoder: the given one, else for a ResNet or Lite4 ``$GFSS_WEIGHTS/*<encoder>*``."""
     folder = os.environ.get(WEIGHTS)
-    if given is not None or not folder or not encoder.startswith("resnet"):
+    if given is not None or not folder or not _needs_file(encoder):
         return given
-    found = sorted(p for p in Path(folder).glob(f"{encoder}*") if p.suffix in (".safetensors", ".pth", ".pt"))
+    pattern = f"{encoder}*" if encoder.startswith("resnet") else f"*{encoder}*"
+    found = sorted(p for p in Path(folder).glob(pattern) if p.suffix in (".safetensors", ".pth", ".pt", ".onnx"))
     found.sort(key=lambda p: p.stem != encoder)  # rather resnet50.pth than resnet50-msra.pth
     return found[0] if found else None
 
 
+def _needs_file(encoder: str) -> bool:
+    """Whether there is no package with the weights of an encoder."""
+    return encoder.startswith("resnet") or (encoder in DEPTH and encoder not in PACKAGES)
+
+
 def missing_weights(encoder: str, given: Path | None = None) -> str:
     """One sentence about encoder weights that are not here; empty if nothing is missing."""
-    if encoder.startswith("resnet"):
+    if _needs_file(encoder):
         path = find_weights(encoder, given)
         if path is not None and path.is_file():
             return ""
+        if encoder in DEPTH:
+            return (
+                f"there are no ImageNet weights for {encoder}{f' at {given}' if given else ''}; give the ONNX model "
+                f"zoo's efficientnet-{encoder}-11.onnx as --encoder-weights FILE, or put it into a folder and set "
+                f"{WEIGHTS} to that folder"
+            )
         return (
             f"there are no ImageNet weights for {encoder}"
             f"{f' at {given}' if given else ''}; give a .safetensors or .pth file with torchvision's names as "

@@ -62,7 +62,9 @@ def test_package_loads_strictly(variant: str) -> None:
     assert len(changed) == sum(value.is_floating_point() for value in random.state_dict().values())
 
 
-@pytest.mark.parametrize(("variant", "parameters"), [("lite0", 4_652_008), ("lite1", 5_416_680), ("lite2", 6_092_072)])
+@pytest.mark.parametrize(
+    ("variant", "parameters"), [("lite0", 4_652_008), ("lite1", 5_416_680), ("lite2", 6_092_072), ("lite4", 13_006_568)]
+)
 def test_parameter_count_is_the_published_one(variant: str, parameters: int) -> None:
     with torch.device("meta"):
         encoder = EfficientNetLite(variant)

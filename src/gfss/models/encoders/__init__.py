@@ -12,6 +12,7 @@ from gfss.common.errors import GfssError, unknown
 from gfss.models.encoders.base import Encoder, load_strictly
 from gfss.models.encoders.efficientnet_lite import DEPTH, EfficientNetLite
 from gfss.models.encoders.huggingface import HuggingFaceEncoder
+from gfss.models.encoders.lite4_weights import is_folded, unfolded
 from gfss.models.encoders.resnet import ResNet
 from gfss.models.encoders.tiny import TinyEncoder
 from gfss.models.encoders.weights import read_weights
@@ -70,6 +71,8 @@ def build_encoder(
         torch.manual_seed(seed)
         encoder = _architecture(name, output_stride, pretrained and not weights)
     encoder.name = name
+    if isinstance(encoder, EfficientNetLite) and is_folded(state):
+        state = unfolded(encoder, state)
     if weights and pretrained:
         load_strictly(encoder, state, str(weights), ignore=("fc.",) if isinstance(encoder, ResNet) else ())
     elif pretrained and isinstance(encoder, EfficientNetLite):

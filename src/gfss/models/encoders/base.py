@@ -88,6 +88,12 @@ class Encoder(nn.Module):
         """Side of the feature maps for a square input; encoders on a patch grid refuse sizes that do not fit."""
         return -(-size // self.stride)
 
+    @torch.inference_mode()
+    def level_sizes(self, size: int) -> dict[str, tuple[int, int]]:
+        """Height and width of all levels at their own resolution for a square input, by trying it."""
+        blank = torch.zeros(1, 3, size, size, device=self.device)
+        return {name: (level.shape[-2], level.shape[-1]) for name, level in self.fine_levels(blank).items()}
+
     def weights_hash(self) -> str:
         """Hash of all weights; the key of a feature bank."""
         digest = hashlib.sha256()

