@@ -42,3 +42,12 @@ def test_nested_settings_get_names_with_dots() -> None:
     assert flat({"base": {"epochs": 3, "deep": {"er": 1}}, "size": 33}) == {
         "base.epochs": 3, "base.deep.er": 1, "size": 33,
     }  # fmt: skip
+
+
+def test_an_option_that_came_later_has_its_default_in_older_records() -> None:
+    older = fake_record(spec={"base": {"epochs": 6}})
+    newer = fake_record(spec={"base": {"epochs": 6, "decoder": 0, "novel_pixels": "void"}})
+    other = fake_record(spec={"base": {"epochs": 6, "decoder": 128}})
+    assert by_base_models([older, newer]) == {"": [older, newer]}
+    assert by_base_models([older, other]) == {"decoder 0": [older], "decoder 128": [other]}
+    assert len(by_settings([older, newer])) == 1

@@ -156,3 +156,81 @@ def test_wrong_features_are_refused() -> None:
         head({"layer3": levels["layer3"]})
     with pytest.raises(GfssError, match=r"unknown feature 'botleneck'; did you mean 'bottleneck'"):
         head(levels).named(["botleneck"])
+
+
+DECODER = {"level": "layer2", "channels": 3, "inner": 7}
+
+
+def decoder_levels(seed: int = 0) -> dict[str, Tensor]:
+    fine = torch.randn(2, 3, 13, 17, generator=torch.Generator().manual_seed(seed + 10))
+    return {"layer2": 2 * fine - 1, **random_levels(seed=seed)}
+
+
+def make_decoder_head() -> PyramidHead:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        head = PyramidHead(LEVELS, classes=5, pyramid=4, width=10, separable=True, decoder=DECODER, bias=True)
+        assert head.decoder is not None
+        nn.init.normal_(head.decoder.correct[-1].weight)
+    head.standardise(decoder_levels(seed=1))
+    return head.eval()
+
+
+@torch.no_grad()
+def test_a_decoder_gives_maps_of_the_finer_level() -> None:
+    head, levels = make_decoder_head(), decoder_levels()
+    features = head(levels)
+    assert features.size == (13, 17)
+    assert {name: tuple(level.shape[1:]) for name, level in features.levels.items()} == {
+        "layer2": (3, 13, 17),
+        "layer3": (6, 13, 17),
+        "layer4": (8, 13, 17),
+    }
+    torch.testing.assert_close(head.logits(levels), features.base)
+    assert head.needs == {"layer3": 6, "layer4": 8, "layer2": 3}
+
+
+@torch.no_grad()
+def test_a_decoder_adds_a_separable_convolution_of_both_maps() -> None:
+    head, levels = make_decoder_head(), decoder_levels()
+    decoder = head.decoder
+    assert decoder is not None
+    _, bottleneck, _ = reference(_without_decoder(head), levels)
+    fine = (levels["layer2"] - decoder.level_mean) / decoder.level_std
+    coarse = F.interpolate(bottleneck, size=(13, 17), mode="bilinear", align_corners=True)
+    weight = torch.cat([decoder.coarse.weight, decoder.fine.weight], dim=1)
+    x = F.relu(decoder.norm(F.conv2d(torch.cat([coarse, fine], dim=1), weight)))
+    corrected = F.relu(coarse + decoder.correct(x))
+    expected = F.conv2d(corrected, head.classifier.weight, head.classifier.bias)
+    torch.testing.assert_close(head(levels).base, expected, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_fresh_decoder_only_upsamples() -> None:
+    head, levels = make_decoder_head(), decoder_levels()
+    assert head.decoder is not None
+    nn.init.zeros_(head.decoder.correct[-1].weight)
+    nn.init.zeros_(head.decoder.correct[-1].bias)
+    _, bottleneck, _ = reference(_without_decoder(head), levels)
+    expected = F.interpolate(bottleneck, size=(13, 17), mode="bilinear", align_corners=True)
+    torch.testing.assert_close(head(levels).bottleneck, expected, rtol=1e-4, atol=1e-5)
+
+
+def _without_decoder(head: PyramidHead) -> PyramidHead:
+    plain = PyramidHead(LEVELS, classes=5, pyramid=4, width=10, separable=True)
+    kept = {k: v for k, v in head.state_dict().items() if not k.startswith(("decoder.", "classifier."))}
+    plain.load_state_dict(kept, strict=False)
+    return plain.eval()
+
+
+@torch.no_grad()
+def test_levels_of_several_sizes_without_a_decoder_come_at_the_coarsest() -> None:
+    head, levels = make_head(separable=True), decoder_levels()
+    assert head(levels).size == (7, 9)
+    assert head(levels).levels["layer2"].shape[-2:] == (7, 9)
+
+
+def test_a_finer_level_of_another_encoder_is_refused() -> None:
+    head, levels = make_decoder_head(), decoder_levels()
+    with pytest.raises(GfssError, match="made for 3"):
+        head({**levels, "layer2": levels["layer2"][:, :2]})

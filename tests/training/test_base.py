@@ -23,7 +23,7 @@ from gfss.features.bank import Bank, build_bank
 from gfss.models.base_model import BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.training import base as base_module
-from gfss.training.base import BaseData, BaseOptions, pixel_loss, train_base
+from gfss.training.base import BaseData, BaseOptions, pixel_loss, train_base, training_table, untrained_base
 from gfss.training.base_checkpoints import load_base, save_base
 from gfss.training.batches import augmentations, batch_images, training_images
 from gfss.training.loop import Schedule, TrainingRun
@@ -301,10 +301,42 @@ def test_the_loss_is_smoothed_as_told(dataset: Dataset, bank: Bank, monkeypatch:
     told: list[float] = []
     loss = base_module.pixel_loss
 
-    def spy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    def spy(logits: Tensor, labels: Tensor, smoothing: float = 0.0, *rest: float) -> tuple[Tensor, Tensor]:
         told.append(smoothing)
-        return loss(logits, labels, smoothing)
+        return loss(logits, labels, smoothing, *rest)
 
     monkeypatch.setattr(base_module, "pixel_loss", spy)
     trained(dataset, bank, replace(FROZEN, epochs=1, smoothing=0.3))
     assert set(told) == {0.3}
+
+
+def test_pixel_loss_adds_the_missed_overlap_of_every_image() -> None:
+    logits = torch.zeros(1, 3, 2, 2)
+    labels = torch.tensor([[[0, 1], [1, VOID]]])
+    plain, pixels = pixel_loss(logits, labels)
+    with_overlap, same = pixel_loss(logits, labels, overlap=0.5)
+    assert pixels == same == 3
+    # class 1 has a third of 3 pixels' probability: 2/3 in its 2 pixels, union 2 + 1 - 2/3
+    missed = 1 - (2 / 3) / (2 + 1 - 2 / 3)
+    assert float(with_overlap - plain) == pytest.approx(0.5 * 3 * missed)
+
+
+def test_novel_pixels_are_void_or_background(dataset: Dataset) -> None:
+    data = BaseData(dataset, FOLD)
+    void = training_table(data, BaseOptions())
+    background = training_table(data, BaseOptions(novel_pixels="background"))
+    others = [c for c in range(1, len(dataset.classes) + 1) if c not in FOLD.base]
+    assert others
+    assert {int(void[c]) for c in others} == {VOID}
+    assert {int(background[c]) for c in others} == {0}
+    assert background[255] == VOID
+    assert [int(background[c]) for c in FOLD.base] == list(range(1, len(FOLD.base) + 1))
+
+
+def test_a_base_model_that_calls_novel_pixels_background_has_a_bias(dataset: Dataset, bank: Bank) -> None:
+    data = BaseData(dataset, FOLD, bank=bank)
+    for pixels, has_bias in (("void", False), ("background", True)):
+        options = replace(FROZEN, novel_pixels=pixels)
+        model = untrained_base(data, build_encoder("tiny"), "tiny", options, SIZE, seed=0)
+        assert (model.head.classifier.bias is not None) == has_bias
+        assert model.card.training["novel_pixels"] == pixels

@@ -15,7 +15,6 @@ from gfss.data.transforms import to_tensor
 from gfss.methods.logistic import known_or_novel
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.mask_refiner import ClassMemory, MaskRefiner, grid_colours
-from gfss.models.encoders.base import to_size
 from gfss.models.novel.logistic import LogisticHead, finest_grid, unit_maps
 from gfss.models.ops.fused_encoder import Run, fast_form
 from gfss.models.ops.upsample import upsample
@@ -96,9 +95,7 @@ class Network(nn.Module):
 
     def features(self, levels: Mapping[str, Tensor]) -> Features:
         """Everything the head says of encoder levels."""
-        names = list(self.base.head.channels)
-        size = levels[names[-1]].shape[-2:]
-        return self.base.head({name: to_size(levels[name].float(), size) for name in names})
+        return self.base.head({name: levels[name].float() for name in self.base.head.needs})
 
     def scores(self, levels: Mapping[str, Tensor], taught: Taught | None) -> Tensor:
         """Logits (batch, background + base + taught, h, w): the largest wins, the softmax are probabilities.

@@ -28,7 +28,7 @@ def base_miou(model: BaseModel, bank: Bank, dataset: Dataset, fold: Fold) -> dic
     for start in track(range(0, bank.count, 16), f"base classes of {dataset.name}", total=-(-bank.count // 16)):
         chosen = range(start, min(start + 16, bank.count))
         with torch.no_grad():
-            predicted = class_map(model.head(bank.features(chosen, model.encoder.device)).base, size)
+            predicted = class_map(model.head.logits(bank.features(chosen, model.encoder.device)), size)
         counts += image_counts(predicted.cpu(), bank.labels(chosen, table), classes).sum(dim=0)
     iou = [None if math.isnan(value) else 100 * value for value in accumulated_iou(counts).tolist()]
     known = [value for value in iou[1:] if value is not None]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gfss.evaluation.records import Record
+from gfss.training.base import BaseOptions
 
 # settings that tables average over, a part of the base classes that is held out (without), and nearly equal forms
 VARYING = ("fold", "seed", "without", "low_rank")
@@ -26,9 +28,22 @@ def flat(spec: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def with_later_options(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored specification in which options of stage 1 that it does not know yet have their defaults."""
+    base = spec.get("base")
+    if not isinstance(base, Mapping):
+        return dict(spec)
+    return {**spec, "base": json.loads(json.dumps(asdict(BaseOptions()))) | dict(base)}
+
+
+def settings_of(record: Record) -> dict[str, Any]:
+    """The settings of a record under names with dots."""
+    return flat(with_later_options(record.spec))
+
+
 def split_settings(record: Record) -> tuple[str, str]:
     """The settings of a record without folds and seeds, and its seeds, as JSON."""
-    settings = flat(record.spec)
+    settings = settings_of(record)
     seeds = {"": record.seed} | {key: value for key, value in settings.items() if _last(key) == "seed"}
     others = {key: value for key, value in settings.items() if _last(key) not in VARYING}
     return json.dumps(others, sort_keys=True), json.dumps(seeds, sort_keys=True)
@@ -51,7 +66,7 @@ def by_base_models(records: Sequence[Record]) -> dict[str, list[Record]]:
 
     Where some encoders were trained and others not, that says enough.
     """
-    made = [{key: value for key, value in flat(record.spec).items() if _of_base(key)} for record in records]
+    made = [{key: value for key, value in settings_of(record).items() if _of_base(key)} for record in records]
     differing = _differing(made)
     if "base.train_encoder" in differing:
         differing = [key for key in differing if key in WORDS]

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from gfss.common.errors import GfssError
 from gfss.common.files import read_json, write_json
-from gfss.evaluation.record_groups import differences, flat
+from gfss.evaluation.record_groups import differences, flat, with_later_options
 
 Kind = Literal["base", "method", "evaluation"]
 FORMATS: dict[Kind, int] = {"base": 1, "method": 1, "evaluation": 1}
@@ -131,8 +131,9 @@ def stored_artifacts(runs: Path) -> list[Stored]:
     for path in sorted(runs.glob(f"*/*/{SPEC}")):
         content = read_json(path)
         try:
-            found.append(Stored(path.parent, content["kind"], tuple(content["parents"]), content["spec"]))
-        except (KeyError, TypeError):
+            spec = with_later_options(content["spec"])
+            found.append(Stored(path.parent, content["kind"], tuple(content["parents"]), spec))
+        except (KeyError, TypeError, AttributeError):
             raise GfssError(f"{path} is not a specification of gfss; remove its folder") from None
     return found
 

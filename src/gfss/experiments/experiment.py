@@ -122,7 +122,8 @@ class Experiment:
     def bank(self, split: str, encoder: Encoder | None = None) -> Bank:
         """Features of a split; of the base model's encoder unless another is given."""
         dataset = self.train_set if split == "train" else self.val_set
-        return build_bank(encoder or self.model.encoder, dataset, self.recipe.size, self.recipe.levels)
+        chosen, recipe = encoder or self.model.encoder, self.recipe
+        return build_bank(chosen, dataset, recipe.size, recipe.levels, own_sizes=recipe.base.own_sizes)
 
     def source(self, part: Part) -> EpisodeSampler:
         """Episodes and tasks of a part of the base classes, on the base model that was trained without it."""
@@ -153,9 +154,8 @@ class Experiment:
     def context(self, name: str = "nsf", part: Part | None = None) -> Context:
         """What a method is built from."""
         model, recipe = self.base_model(part), self.recipe
-        side = model.encoder.map_size(recipe.size)
         diams = {one: options for one in {name, inner_method(name)} if (options := recipe.diam(one))}
-        return Context(model, (side, side), self.fitter, recipe.levels, recipe.is_published(name), diams)
+        return Context(model, model.map_size, self.fitter, recipe.levels, recipe.is_published(name), diams)
 
     def method(self, name: str, shots: int, trained: bool = True, left_out: Part | None = None) -> Method:
         """A method, with its trained part unless asked otherwise; what a calibrator stands on is always trained.

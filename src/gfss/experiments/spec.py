@@ -63,7 +63,7 @@ SCRATCH = BaseOptions(
     label_stride=2,
     train_encoder=True,
 )
-BASE_PRESETS = {"frozen": BaseOptions(), "paper": base.PAPER, "scratch": SCRATCH}
+BASE_PRESETS = {"frozen": BaseOptions(), "tuned": base.TUNED, "paper": base.PAPER, "scratch": SCRATCH}
 NOVEL_PRESETS = {"frozen": novel.FROZEN, "paper": novel.PAPER}
 TRAINING_PRESETS = {"frozen": EpisodicOptions(), "paper": episodic_options.PAPER}
 DIAM_PRESETS = {"chosen": CHOSEN, "published": PUBLISHED}
@@ -257,7 +257,12 @@ class Recipe(BaseModel):
     def _maps(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
         """Maps that options name, and those that there are, by place."""
         maps = (*self.levels, *HEAD_MAPS)
-        wanted = {"base.levels": (self.base.levels, self.levels), "novel.features": (self.novel.features, maps)}
+        own = (self.base.frozen_until, *((self.base.decoder_level,) if self.base.decoder else ()))
+        wanted = {
+            "base.levels": (self.base.levels, self.levels),
+            "base.frozen_until and base.decoder_level": (tuple(name for name in own if name), self.levels),
+            "novel.features": (self.novel.features, maps),
+        }
         for name in self.methods:
             if (calibrator := self.calibrator(name)) is None:
                 continue

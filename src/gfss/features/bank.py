@@ -4,9 +4,11 @@ A bank is a folder named by its key (encoder weights, input size, levels, data) 
 hundred images: features in fp16 and labels in uint8, memory-mapped, each with a checksum.
 
     <key>/bank.json
-    <key>/0000.features.npy   (images, channels, h, w) float16
+    <key>/0000.features.npy   (images, channels, h, w) float16, all levels at the resolution of the coarsest
     <key>/0000.labels.npy     (images, size, size) uint8, mask values as in the files
     <key>/0000.json           checksums; a shard without it is made again
+
+A bank of levels at their own resolution has a file for each, ``0000.layer2.npy``, in place of ``0000.features.npy``.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import io
 import shutil
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -34,9 +36,12 @@ from gfss.common.threads import parallel_map
 from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
 from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.ops.fused_encoder import Run, fast_form
+from gfss.models.ops.fused_encoder import fast_form
 
 SHARD = 256  # images per shard
+JOINED = "features"  # file of levels of one size
+Row = dict[str, np.ndarray]
+"""Arrays of one image by the name of their file."""
 
 
 @dataclass(frozen=True)
@@ -48,31 +53,41 @@ class Bank:
         size: side of the square input images and of the labels.
         channels: level name -> channels, in the order of storage.
         count: number of images.
+        own_sizes: whether every level has its own resolution, else that of the coarsest.
     """
 
     folder: Path
     size: int
     channels: dict[str, int]
     count: int
+    own_sizes: bool = field(default=False, kw_only=True)
 
     @cached_property
-    def _features(self) -> list[np.ndarray]:
-        return [np.load(path, mmap_mode="r") for path in sorted(self.folder.glob("*.features.npy"))]
+    def _features(self) -> dict[str, list[np.ndarray]]:
+        return {name: self._shards(name) for name in (self.channels if self.own_sizes else (JOINED,))}
 
     @cached_property
     def _labels(self) -> list[np.ndarray]:
-        return [np.load(path, mmap_mode="r") for path in sorted(self.folder.glob("*.labels.npy"))]
+        return self._shards("labels")
+
+    def _shards(self, name: str) -> list[np.ndarray]:
+        return [np.load(path, mmap_mode="r") for path in sorted(self.folder.glob(f"*.{name}.npy"))]
 
     @property
     def map_size(self) -> int:
-        """Side of the feature maps."""
-        return self._features[0].shape[-1]
+        """Side of the coarsest feature maps."""
+        return list(self._features.values())[-1][0].shape[-1]
 
     def features(self, images: Sequence[int], device: torch.device = CPU) -> dict[str, Tensor]:
         """Features of some images: level name -> (images, channels, h, w), in single precision."""
-        rows = torch.from_numpy(np.stack([self._features[i // SHARD][i % SHARD] for i in images]))
-        levels = rows.to(device).float().split(list(self.channels.values()), dim=1)  # half precision travels faster
-        return dict(zip(self.channels, levels, strict=True))
+        maps = {name: self._rows(shards, images).to(device).float() for name, shards in self._features.items()}
+        if self.own_sizes:
+            return maps
+        return dict(zip(self.channels, maps[JOINED].split(list(self.channels.values()), dim=1), strict=True))
+
+    def _rows(self, shards: Sequence[np.ndarray], images: Sequence[int]) -> Tensor:
+        """Some images in half precision, as they are stored; so they travel faster to a device."""
+        return torch.from_numpy(np.stack([shards[i // SHARD][i % SHARD] for i in images]))
 
     def labels(self, images: Sequence[int], table: np.ndarray | None = None, stride: int = 1) -> Tensor:
         """Label maps (images, size, size) uint8, through a label table if given, every ``stride``-th pixel."""
@@ -83,11 +98,13 @@ class Bank:
         return torch.frombuffer(through, dtype=torch.uint8).view(rows.shape)
 
 
-def bank_key(encoder: Encoder, dataset: Dataset, size: int, levels: Sequence[str]) -> str:
-    """Name of a bank: changes with weights, input size, levels, data, and where it is computed."""
+def bank_key(encoder: Encoder, dataset: Dataset, size: int, levels: Sequence[str], own_sizes: bool = False) -> str:
+    """Name of a bank: changes with weights, input size, levels and their resolution, data, and where it is computed."""
     parts = f"{encoder.weights_hash()} {encoder.stride} {size} {' '.join(levels)} {dataset.fingerprint}"
     if encoder.device.type != "cpu":  # sums round in another way there
         parts += f" {encoder.device.type}"
+    if own_sizes:
+        parts += " own sizes"
     return hashlib.sha256(parts.encode()).hexdigest()[:20]
 
 
@@ -97,55 +114,72 @@ def build_bank(
     size: int = 417,
     levels: Sequence[str] = ("layer3", "layer4"),
     root: Path | None = None,
+    own_sizes: bool = False,
 ) -> Bank:
-    """The bank of a data set under an encoder: opened if complete, continued or built otherwise."""
+    """The bank of a data set under an encoder: opened if complete, continued or built otherwise.
+
+    Args:
+        own_sizes: keep every level at its own resolution, for a head with a decoder or to train the stages after one.
+    """
     channels = {name: encoder.channels[name] for name in levels} if set(levels) <= encoder.channels.keys() else {}
     if not channels:
         select_levels({name: torch.empty(0) for name in encoder.channels}, levels)
-    folder = (root or cache_folder("banks")) / bank_key(encoder, dataset, size, levels)
+    folder = (root or cache_folder("banks")) / bank_key(encoder, dataset, size, levels, own_sizes)
     make_folder(folder)
     shards = [range(start, min(start + SHARD, len(dataset))) for start in range(0, len(dataset), SHARD)]
     todo = [number for number in range(len(shards)) if not _intact(folder, number)]
     if todo:
-        side = encoder.map_size(size)
-        need = sum(len(shards[n]) for n in todo) * (2 * sum(channels.values()) * side**2 + size**2)
-        _require_space(folder, need)
-        if encoder.on_pixels and (size - 1) % encoder.stride:
-            below = (size - 1) // encoder.stride * encoder.stride + 1
-            note(
-                f"with side {size} the maps end {size - below} pixels before the image does, and all positions are "
-                f"a little off; {below} and {below + encoder.stride} fit"
-            )
-        fast = fast_form(encoder, size) if encoder.device.type == "cpu" else encoder.eval()
-        unfinished: deque[int] = deque()
-
-        def images() -> Iterator[int]:
-            """Those of every shard that is still missing when its turn comes; another process may have made it."""
-            for number in own_share_first(todo):
-                if _intact(folder, number):
-                    bar.advance(len(shards[number]))
-                else:
-                    unfinished.append(number)
-                    yield from shards[number]
-
-        done = len(dataset) - sum(len(shards[n]) for n in todo)
-        with Bar(f"feature bank of {dataset.name}", len(dataset), start=done) as bar:
-            rows: list[tuple[np.ndarray, np.ndarray]] = []
-            # all images in one go, so that workers encode the next shard while one is written
-            for row in parallel_map(lambda i: _encode(fast, dataset, i, size, levels, encoder.device), images()):
-                rows.append(row)
-                bar.advance()
-                if len(rows) == len(shards[unfinished[0]]):
-                    _write_shard(folder, unfinished.popleft(), rows)
-                    rows = []
+        _prepare(encoder, folder, size, levels, own_sizes, sum(len(shards[n]) for n in todo))
+        encode = _encoding(encoder, dataset, size, levels, own_sizes)
+        _write_missing(folder, dataset, shards, todo, encode)
     about = {"data": dataset.name, "size": size, "channels": channels, "count": len(dataset)}
-    write_json(folder / "bank.json", about)
-    return Bank(folder, size, channels, len(dataset))
+    write_json(folder / "bank.json", about | ({"own_sizes": True} if own_sizes else {}))
+    return Bank(folder, size, channels, len(dataset), own_sizes=own_sizes)
+
+
+def _prepare(encoder: Encoder, folder: Path, size: int, levels: Sequence[str], own_sizes: bool, images: int) -> None:
+    """Say what a bank will take and what is odd about it, before it is built."""
+    sides = encoder.level_sizes(size) if own_sizes else dict.fromkeys(levels, (encoder.map_size(size),) * 2)
+    values = sum(encoder.channels[name] * sides[name][0] * sides[name][1] for name in levels)
+    _require_space(folder, images * (2 * values + size**2))
+    if encoder.on_pixels and (size - 1) % encoder.stride:
+        below = (size - 1) // encoder.stride * encoder.stride + 1
+        note(
+            f"with side {size} the maps end {size - below} pixels before the image does, and all positions are "
+            f"a little off; {below} and {below + encoder.stride} fit"
+        )
+
+
+def _write_missing(
+    folder: Path, dataset: Dataset, shards: Sequence[range], todo: Sequence[int], encode: Callable[[int], Row]
+) -> None:
+    """Encode all images of the shards that are missing, and write each shard once it is complete."""
+    unfinished: deque[int] = deque()
+
+    def images() -> Iterator[int]:
+        """Those of every shard that is still missing when its turn comes; another process may have made it."""
+        for number in own_share_first(todo):
+            if _intact(folder, number):
+                bar.advance(len(shards[number]))
+            else:
+                unfinished.append(number)
+                yield from shards[number]
+
+    done = len(dataset) - sum(len(shards[n]) for n in todo)
+    with Bar(f"feature bank of {dataset.name}", len(dataset), start=done) as bar:
+        rows: list[Row] = []
+        # all images in one go, so that workers encode the next shard while one is written
+        for row in parallel_map(encode, images()):
+            rows.append(row)
+            bar.advance()
+            if len(rows) == len(shards[unfinished[0]]):
+                _write_shard(folder, unfinished.popleft(), rows)
+                rows = []
 
 
 def check_bank(bank: Bank) -> None:
     """Compare every shard with its checksum; torn shards are removed, so that the next build makes them again."""
-    bad = [path.name[:4] for path in sorted(bank.folder.glob("*.features.npy")) if not _checksums_hold(path)]
+    bad = [path.name[:4] for path in sorted(bank.folder.glob("*.labels.npy")) if not _checksums_hold(path)]
     for number in bad:
         (bank.folder / f"{number}.json").unlink(missing_ok=True)
     if bad:
@@ -165,36 +199,48 @@ def _intact(folder: Path, number: int) -> bool:
     )
 
 
-def _checksums_hold(features: Path) -> bool:
-    note = features.with_name(features.name[:4] + ".json")
+def _checksums_hold(labels: Path) -> bool:
+    note = labels.with_name(labels.name[:4] + ".json")
     return note.exists() and all(
-        zlib.crc32((features.parent / name).read_bytes()) == entry["crc32"] for name, entry in read_json(note).items()
+        zlib.crc32((labels.parent / name).read_bytes()) == entry["crc32"] for name, entry in read_json(note).items()
     )
 
 
-@torch.inference_mode()
-def _encode(
-    encoder: Run, dataset: Dataset, i: int, size: int, levels: Sequence[str], device: torch.device
-) -> tuple[np.ndarray, np.ndarray]:
-    """Features and label map of an image."""
-    image, label = _square(dataset, i, size)
-    x = to_tensor(image[None]).to(device).contiguous(memory_format=torch.channels_last)
-    maps = torch.cat(select_levels(encoder(x), levels), dim=1)
-    if not torch.isfinite(maps).all():
-        raise GfssError(f"{dataset.name}: the encoder gives infinite features for {dataset.ids[i]}")
-    return maps[0].clamp(-65504, 65504).half().contiguous().cpu().numpy(), label
+def _encoding(
+    encoder: Encoder, dataset: Dataset, size: int, levels: Sequence[str], own_sizes: bool
+) -> Callable[[int], Row]:
+    """Gives features and label map of an image by its number."""
+    if encoder.device.type == "cpu":
+        run = fast_form(encoder, size, fine=own_sizes)
+    else:
+        run = encoder.eval().fine_levels if own_sizes else encoder.eval()
+
+    @torch.inference_mode()
+    def encode(i: int) -> Row:
+        image, label = _square(dataset, i, size)
+        x = to_tensor(image[None]).to(encoder.device).contiguous(memory_format=torch.channels_last)
+        maps = dict(zip(levels, select_levels(run(x), levels), strict=True))
+        if not own_sizes:
+            maps = {JOINED: torch.cat(list(maps.values()), dim=1)}
+        if not all(torch.isfinite(level).all() for level in maps.values()):
+            raise GfssError(f"{dataset.name}: the encoder gives infinite features for {dataset.ids[i]}")
+        half = {name: level[0].clamp(-65504, 65504).half().contiguous() for name, level in maps.items()}
+        return {name: level.cpu().numpy() for name, level in half.items()} | {"labels": label}
+
+    return encode
 
 
-def _write_shard(folder: Path, number: int, images: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+def _write_shard(folder: Path, number: int, images: Sequence[Row]) -> None:
     note: dict[str, dict[str, int]] = {}
-    for name, rows in zip(("features", "labels"), zip(*images, strict=True), strict=True):
+    for name in images[0]:
+        rows = [image[name] for image in images]
         path = folder / f"{number:04d}.{name}.npy"
         head = io.BytesIO()
         about = {"descr": rows[0].dtype.str, "fortran_order": False, "shape": (len(rows), *rows[0].shape)}
         np.lib.format.write_array_header_1_0(head, about)
         checksum = 0
         with write_atomically(path) as file:
-            for part in (head.getvalue(), *rows):  # row by row, without a copy of them all
+            for part in (head.getvalue(), *(row.data for row in rows)):  # row by row, without a copy of them all
                 file.write(part)
                 checksum = zlib.crc32(part, checksum)
         note[path.name] = {"bytes": path.stat().st_size, "crc32": checksum}

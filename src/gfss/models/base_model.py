@@ -61,7 +61,27 @@ class BaseModel(nn.Module):
 
     def forward(self, images: Tensor) -> Features:
         """Features of images (batch, 3, size, size), RGB in [0, 1]."""
-        return self.head(self.encoder(images))
+        return self.head(self.levels(images))
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Base logits of images alone, (batch, classes, h, w)."""
+        return self.head.logits(self.levels(images))
+
+    def levels(self, images: Tensor) -> dict[str, Tensor]:
+        """Encoder levels of images, at their own resolutions where the head has a decoder."""
+        if self.head.decoder is None:
+            return self.encoder(images)
+        levels = self.encoder.fine_levels(images)
+        return {name: levels[name] for name in self.encoder.channels}
+
+    @property
+    def map_size(self) -> tuple[int, int]:
+        """Height and width of the feature maps."""
+        if self.head.decoder is None:
+            side = self.encoder.map_size(self.card.size)
+            return side, side
+        level = self.encoder.level_sizes(self.card.size)[self.head.decoder.level]
+        return level[0], level[1]
 
     def freeze(self, keep: Callable[[str], bool] = lambda name: False) -> None:
         """Stop gradients of all parameters but those whose name is kept."""

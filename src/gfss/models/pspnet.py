@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gfss.common.errors import GfssError, unknown
-from gfss.models.encoders.base import select_levels
+from gfss.models.decoder import Decoder, separable_convolution
+from gfss.models.encoders.base import select_levels, to_size
 from gfss.models.ops.pyramid import mix_upsampled, pool_bins
 from gfss.models.ops.upsample import upsample
 
@@ -116,13 +118,18 @@ class PyramidHead(nn.Module):
     The paper: ``levels=("layer4",)``, ``pyramid=512``, ``width=512``: 2048 + 4 * 512 = 4096 channels enter
     the 3x3 bottleneck. The frozen recipes read several levels and are slimmer.
 
+    Levels may come at their own resolutions. The pyramid works on the resolution of the coarsest of its levels, and so
+    do the features that come out, unless a decoder brings them to that of a finer level.
+
     Args:
-        channels: encoder levels that enter, name -> channels.
+        channels: encoder levels that enter the pyramid, name -> channels.
         classes: outputs of the base classifier, background included.
         pyramid: channels of each pyramid branch.
         width: channels of the bottleneck.
         separable: 1x1, depthwise 3x3 and 1x1 instead of one full 3x3 (a ninth of the work).
         dropout: rate of channel dropout before the classifier.
+        decoder: options of :class:`Decoder`, for finer maps; none without.
+        bias: give the classifier one.
     """
 
     feature_mean: Tensor
@@ -136,6 +143,8 @@ class PyramidHead(nn.Module):
         width: int = 512,
         separable: bool = False,
         dropout: float = 0.1,
+        decoder: Mapping[str, Any] | None = None,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.config = {
@@ -145,6 +154,8 @@ class PyramidHead(nn.Module):
             "width": width,
             "separable": separable,
             "dropout": dropout,
+            **({"decoder": dict(decoder)} if decoder else {}),
+            **({"bias": True} if bias else {}),
         }
         self.channels = dict(channels)
         entering = sum(channels.values())
@@ -156,29 +167,54 @@ class PyramidHead(nn.Module):
         joined = entering + pyramid * len(BINS)
         if separable:
             self.mix = nn.Conv2d(joined, width, 1, bias=False)
-            self.bottleneck = nn.Sequential(
-                nn.BatchNorm2d(width),
-                nn.ReLU(),
-                nn.Conv2d(width, width, 3, padding=1, groups=width, bias=False),
-                nn.Conv2d(width, width, 1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(),
-            )
+            self.bottleneck = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), *separable_convolution(width, width))
         else:
             self.mix = nn.Conv2d(joined, width, 3, padding=1, bias=False)
             self.bottleneck = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU())
+        self.decoder = Decoder(width, **decoder) if decoder else None
         self.dropout = nn.Dropout2d(dropout)
-        self.classifier = nn.Conv2d(width, classes, 1, bias=False)
+        self.classifier = nn.Conv2d(width, classes, 1, bias=bias)
+
+    @property
+    def needs(self) -> dict[str, int]:
+        """Encoder levels that the head reads, name -> channels."""
+        return self.channels | ({self.decoder.level: self.decoder.channels} if self.decoder else {})
 
     def standardise(self, levels: Mapping[str, Tensor]) -> None:
         """Set the statistics of the entering features from a sample, so that each channel has mean 0, spread 1."""
-        sample = torch.cat(select_levels(levels, list(self.channels)), dim=1)
-        self.feature_mean.copy_(sample.mean(dim=(0, 2, 3), keepdim=True))
-        self.feature_std.copy_(sample.std(dim=(0, 2, 3), keepdim=True).clamp_min(1e-5))
+        entering = self._entering(levels)
+        self.feature_mean.copy_(entering.mean(dim=(0, 2, 3), keepdim=True))
+        self.feature_std.copy_(entering.std(dim=(0, 2, 3), keepdim=True).clamp_min(1e-5))
+        if self.decoder:
+            self.decoder.standardise(levels)
 
     def forward(self, levels: Mapping[str, Tensor]) -> Features:
         """From encoder levels, name -> (batch, channels, h, w), to all features."""
-        entering = torch.cat(select_levels(levels, list(self.channels)), dim=1)
+        entering, pooled, bottleneck = self._read(levels)
+        base = self.classifier(self.dropout(bottleneck))
+        parts = dict(zip(self.channels, entering.split(list(self.channels.values()), dim=1), strict=True))
+        others = {name: level for name, level in levels.items() if name not in parts}  # for ablations only
+        if self.decoder:
+            others[self.decoder.level] = self.decoder.standardised(levels)
+        return Features(
+            {name: to_size(level, base.shape[-2:]) for name, level in (others | parts).items()},
+            pooled,
+            bottleneck,
+            base,
+        )
+
+    def logits(self, levels: Mapping[str, Tensor]) -> Tensor:
+        """Base logits alone, (batch, classes, h, w)."""
+        return self.classifier(self.dropout(self._read(levels)[2]))
+
+    def _entering(self, levels: Mapping[str, Tensor]) -> Tensor:
+        """The levels that enter the pyramid, concatenated at the resolution of the last of them."""
+        chosen = select_levels(levels, list(self.channels))
+        return torch.cat([to_size(level, chosen[-1].shape[-2:]) for level in chosen], dim=1)
+
+    def _read(self, levels: Mapping[str, Tensor]) -> tuple[Tensor, tuple[Tensor, ...], Tensor]:
+        """Entering features (standardised), pyramid branches and what the classifier reads."""
+        entering = self._entering(levels)
         if entering.shape[1] != self.feature_mean.shape[1]:
             raise GfssError(
                 f"these features have {entering.shape[1]} channels, the pyramid head was made for "
@@ -192,7 +228,4 @@ class PyramidHead(nn.Module):
         else:
             mixed = self.mix(torch.cat([entering, *(upsample(branch, size) for branch in pooled)], dim=1))
         bottleneck = self.bottleneck(mixed)
-        base = self.classifier(self.dropout(bottleneck))
-        parts = dict(zip(self.channels, entering.split(list(self.channels.values()), dim=1), strict=True))
-        others = {name: level for name, level in levels.items() if name not in parts}  # for ablations only
-        return Features(others | parts, pooled, bottleneck, base)
+        return entering, pooled, self.decoder(bottleneck, levels) if self.decoder else bottleneck

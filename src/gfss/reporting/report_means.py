@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
-from gfss.evaluation.record_groups import by_base_models, by_settings, differences
+from gfss.evaluation.record_groups import by_base_models, by_settings, differences, settings_of
 from gfss.evaluation.records import MetricName, Record
 from gfss.evaluation.summary import Figures, average
 
@@ -107,7 +107,8 @@ def class_means(
     known: tuple[dict[str, Record], dict[str, Record]] = ({}, {})
     for record in sorted(records, key=lambda record: record.tasks):  # of several the one with most tasks stays
         if record.method in (before, after) and metric in record.figures:
-            run = json.dumps([record.fold, record.seed, record.spec.get("base")], sort_keys=True)
+            made = {key: value for key, value in settings_of(record).items() if key.startswith("base.")}
+            run = json.dumps([record.fold, record.seed, made], sort_keys=True)
             known[record.method == after][run] = record
     values: dict[str, tuple[list[float], list[float]]] = {}
     for run, first in known[0].items():

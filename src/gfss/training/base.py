@@ -9,17 +9,18 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.common.distributed_layers import distribute_dropout
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, unknown
 from gfss.common.options import options
 from gfss.data.catalog import VOID, Fold
 from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
 from gfss.features.bank import Bank
+from gfss.methods.losses import missed_overlap
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.encoders.base import Encoder
 from gfss.models.ops.upsample import upsample
@@ -53,7 +54,14 @@ class BaseOptions:
         shuffle_colours: random order of the colour channels (only where the encoder is trained).
         label_stride: the loss is taken at every so many pixels.
         train_encoder: train the encoder too.
-        frozen_until: train the encoder's stages after this level, starting from the level in the bank.
+        frozen_until: train the encoder's stages after this level, starting from the level in the bank; the statistics
+            of their batch norms stay.
+        encoder_rate: highest learning rate of encoder stages that are trained; ``rate`` if 0.
+        decoder: inner channels of a decoder that brings the maps to the resolution of ``decoder_level``; none if 0.
+        decoder_level: the finer encoder level that the decoder reads.
+        novel_pixels: what novel classes are in training images: ``void`` (not trained on) or ``background``, as base
+            models of DIaM and BCM are trained; their classifier has a bias.
+        overlap: weight of the missed overlap (see :func:`gfss.methods.losses.missed_overlap`) in the loss.
     """
 
     levels: tuple[str, ...] = ("layer3", "layer4")
@@ -74,6 +82,16 @@ class BaseOptions:
     label_stride: PositiveInt = 4
     train_encoder: bool = False
     frozen_until: str = ""
+    encoder_rate: NonNegativeFloat = 0.0
+    decoder: NonNegativeInt = 0
+    decoder_level: str = "layer2"
+    novel_pixels: Literal["void", "background"] = "void"
+    overlap: NonNegativeFloat = 0.0
+
+    @property
+    def own_sizes(self) -> bool:
+        """Whether the bank must keep every level at its own resolution."""
+        return bool(self.decoder or self.frozen_until)
 
     @property
     def changes_encoder(self) -> bool:
@@ -96,18 +114,25 @@ PAPER = BaseOptions(
     train_encoder=True,
 )
 
+# a decoder, and the stages after the level that it reads trained slowly, from what the bank keeps of that level
+TUNED = BaseOptions(frozen_until="layer2", encoder_rate=1e-4, decoder=64)
 
-def pixel_loss(base: Tensor, labels: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+
+def pixel_loss(base: Tensor, labels: Tensor, smoothing: float = 0.0, overlap: float = 0.0) -> tuple[Tensor, Tensor]:
     """Cross entropy at label resolution as (sum, number of pixels); void ignored.
 
     Args:
         base: logits (batch, classes, h, w).
         labels: (batch, height, width).
+        overlap: weight of the missed overlap, taken for every pixel of an image.
     """
     logits = upsample(base, (labels.shape[-2], labels.shape[-1]))
     target = labels.long()
     total = F.cross_entropy(logits, target, ignore_index=VOID, reduction="sum", label_smoothing=smoothing)
-    return total, (target != VOID).sum()
+    valid = target != VOID
+    if overlap:
+        total = total + overlap * (missed_overlap(logits, target) * valid.sum(dim=(1, 2))).sum()
+    return total, valid.sum()
 
 
 @dataclass(frozen=True)
@@ -159,16 +184,19 @@ def train_base(
     model.freeze(keep=lambda name: options.train_encoder or name.startswith("head."))
     trained: nn.Module = model
     if data.bank is not None and not options.train_encoder:
+        if options.own_sizes and not data.bank.own_sizes:
+            raise GfssError("a decoder or 'frozen_until' needs a feature bank of levels at their own sizes (own_sizes)")
         tail = encoder.stages_after(options.frozen_until) if options.frozen_until else []
         for stage in tail:
             stage.requires_grad_(True)
         _standardise(model, data.bank, data.images, run.seed)
-        trained = nn.ModuleList([model.head, *tail])
+        trained = HeadAndTail(model.head, tail)
     train(
         trained,
         _base_loss(model, data, options, run.seed),
         _base_schedule(options, len(data.images)),
         run,
+        slower=(list(encoder.parameters()), options.encoder_rate / options.rate) if options.encoder_rate else None,
         name=f"base model on {model.card.data}",
         settings=[model.card.as_json(), data.fold.base, len(data.images), data.bank and data.bank.folder.name],
         describe=lambda number: (
@@ -186,13 +214,38 @@ def train_base(
     return model
 
 
+class HeadAndTail(nn.Module):
+    """A pyramid head and the stages of a pretrained encoder before it, whose batch norms keep their statistics."""
+
+    def __init__(self, head: PyramidHead, tail: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.head = head
+        self.tail = nn.ModuleList(tail)
+
+    def train(self, mode: bool = True) -> HeadAndTail:
+        super().train(mode)
+        self.tail.eval()
+        return self
+
+
 def untrained_base(
     data: BaseData, encoder: Encoder, encoder_name: str, options: BaseOptions, size: int, seed: int
 ) -> BaseModel:
     """A base model with a fresh pyramid head."""
     dataset, fold = data.dataset, data.fold
-    channels = {name: encoder.channels[name] for name in options.levels}
-    head = PyramidHead(channels, len(fold.base) + 1, options.pyramid, options.width, options.separable, options.dropout)
+    level = options.decoder_level
+    if options.decoder and level not in encoder.channels:
+        raise unknown("level for the decoder", level, encoder.channels)
+    head = PyramidHead(
+        {name: encoder.channels[name] for name in options.levels},
+        len(fold.base) + 1,
+        options.pyramid,
+        options.width,
+        options.separable,
+        options.dropout,
+        {"level": level, "channels": encoder.channels[level], "inner": options.decoder} if options.decoder else None,
+        bias=options.novel_pixels == "background",
+    )
     card = BaseCard(
         encoder=encoder_name,
         output_stride=encoder.stride,
@@ -230,9 +283,18 @@ def _base_loss(model: BaseModel, data: BaseData, options: BaseOptions, seed: int
         chosen = batch_images(data.images, options.batch, seed, step.number)
         varied = augmentations(seed, step.number, len(chosen), options)
         base, labels = forward(step.share(chosen), varied[step.rank :: step.world])
-        return pixel_loss(base, labels, options.smoothing)
+        return pixel_loss(base, labels, options.smoothing, options.overlap)
 
     return loss
+
+
+def training_table(data: BaseData, options: BaseOptions) -> np.ndarray:
+    """From mask values to training labels; classes that are not base are void or background."""
+    table = data.fold.label_table()
+    if options.novel_pixels == "background":
+        classes = table[1 : len(data.dataset.classes) + 1]
+        classes[classes == VOID] = 0
+    return table
 
 
 class BankBatches:
@@ -241,7 +303,7 @@ class BankBatches:
     def __init__(self, model: BaseModel, data: BaseData, options: BaseOptions) -> None:
         assert data.bank is not None
         self.model, self.bank, self.options = model, data.bank, options
-        self.table = data.fold.label_table()
+        self.table = training_table(data, options)
 
     def __call__(self, chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
         encoder, entry = self.model.encoder, self.options.frozen_until
@@ -253,8 +315,8 @@ class BankBatches:
             for level in levels.values():
                 level[rows] = level[rows].flip(axis)
         if entry:
-            levels = encoder.levels_from(entry, levels[entry])
-        return self.model.head(levels).base, labels
+            levels |= encoder.levels_from(entry, levels[entry])
+        return self.model.head.logits(levels), labels
 
 
 class ImageBatches:
@@ -262,7 +324,7 @@ class ImageBatches:
 
     def __init__(self, model: BaseModel, data: BaseData, options: BaseOptions) -> None:
         self.model, self.options = model, options
-        self.table, self.read = data.fold.label_table(), reader(data.dataset)
+        self.table, self.read = training_table(data, options), reader(data.dataset)
 
     def __call__(self, chosen: Sequence[int], varied: np.ndarray) -> tuple[Tensor, Tensor]:
         size, stride, device = self.model.card.size, self.options.label_stride, self.model.encoder.device
@@ -274,4 +336,4 @@ class ImageBatches:
             pixels.append(square_image(image[steps][..., colours], size))
             labels.append(self.table[square_label(mask[steps], size)][::stride, ::stride])
         images = to_tensor(np.stack(pixels)).to(device)
-        return self.model(images).base, torch.from_numpy(np.stack(labels)).to(device)
+        return self.model.logits(images), torch.from_numpy(np.stack(labels)).to(device)

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 SAVE_EVERY = 200  # iterations between checkpoints
+SHARE = "share"  # of the learning rate, in a group of an optimiser's parameters
+Slower = tuple[Sequence[nn.Parameter], float]
+"""Parameters and the share of the learning rate that they have."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,18 @@ class Schedule:
         done = (iteration - self.warmup) / max(1, self.iterations - self.warmup)
         return self.final_rate + (self.rate - self.final_rate) * 0.5 * (1 + math.cos(math.pi * done))
 
-    def make(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """A fresh optimiser."""
+    def make(self, parameters: Sequence[nn.Parameter], slower: Slower | None = None) -> torch.optim.Optimizer:
+        """A fresh optimiser; ``slower`` of the parameters have a share of the rate."""
+        if slower is None:
+            return self._make(parameters)
+        names = {id(p) for p in slower[0]}
+        groups = [
+            {"params": [p for p in parameters if (id(p) in names) == is_slow], SHARE: share}
+            for is_slow, share in ((False, 1.0), (True, slower[1]))
+        ]
+        return self._make([group for group in groups if group["params"]])
+
+    def _make(self, parameters: Sequence[nn.Parameter] | list[dict[str, Any]]) -> torch.optim.Optimizer:
         if self.optimiser == "sgd":
             options = {"momentum": 0.9, "nesterov": True, "weight_decay": self.weight_decay}
             return torch.optim.SGD(parameters, self.rate, fused=True, **options)
@@ -130,6 +143,7 @@ def train(
     name: str = "training",
     describe: Callable[[int], str] = lambda number: "",
     settings: Any = None,
+    slower: Slower | None = None,
 ) -> list[float]:
     """Optimise the parameters of ``module`` that require gradients.
 
@@ -138,6 +152,7 @@ def train(
         loss: loss of one iteration.
         describe: images of an iteration, for the message about a loss that is not a number.
         settings: whatever else the training depends on, as JSON; an unfinished run of others is not continued.
+        slower: parameters with a lower learning rate.
 
     Returns:
         The loss of every iteration of this call.
@@ -145,7 +160,7 @@ def train(
     run = run or TrainingRun()
     if run.workers.world > 1:
         distribute_batch_norm(module)
-    optimiser = schedule.make([p for p in module.parameters() if p.requires_grad])
+    optimiser = schedule.make([p for p in module.parameters() if p.requires_grad], slower)
     plan = json.loads(json.dumps({**asdict(schedule), "seed": run.seed, "settings": settings}, default=str))
     start = _resume(run.unfinished, module, optimiser, plan) if run.unfinished else 0
     writer = _writer(run.output) if run.output else None
@@ -178,7 +193,7 @@ def _optimise(
     """One iteration; returns its loss."""
     rate, workers = schedule.rate_at(number), run.workers
     for group in optimiser.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get(SHARE, 1)
     torch.manual_seed(mixed_seed(run.seed, number))  # dropout of this iteration, whatever came before
     total, count = loss(Iteration(number, workers.rank, workers.world))
     count = workers.sum(count.detach().float()).clamp_min(1)
