@@ -6,17 +6,20 @@ from typing import Any
 
 __version__ = "0.2.0"
 
-_FROM_SEGMENTER = ("Segmenter", "load")
+_LAZY = {"Segmenter": "app.segmenter", "load": "app.segmenter", "results": "reporting.frame"}
+_MODULES = ("metrics", "protocols")
 
 
 def __getattr__(name: str) -> Any:
-    """Import the segmenter, and torch with it, only when one of its names is used."""
-    if name in _FROM_SEGMENTER:
-        from importlib import import_module
+    """Import what a name stands for, and torch with it, only when it is used."""
+    from importlib import import_module
 
-        return getattr(import_module("gfss.app.segmenter"), name)
+    if name in _LAZY:
+        return getattr(import_module(f"gfss.{_LAZY[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"gfss.{name}")
     raise AttributeError(f"module 'gfss' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_FROM_SEGMENTER])
+    return sorted([*globals(), *_LAZY, *_MODULES])

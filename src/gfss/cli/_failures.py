@@ -17,6 +17,7 @@ INTERRUPTED = 130
 # packages that come with an extra of pyproject.toml, not with the plain installation
 EXTRAS = {
     "av": "video",
+    "pandas": "pandas",
     "pycocotools": "coco",
     "transformers": "hf",
     "onnx": "export",

@@ -100,9 +100,9 @@ def same_result(first: Record, second: Record) -> bool:
     return first.model_dump(exclude={"run"}) == second.model_dump(exclude={"run"})
 
 
-def write_record(path: Path, record: Record) -> None:
+def write_record(path: Path | str, record: Record) -> None:
     """Write a record atomically."""
-    write_records({path: record})
+    write_records({Path(path): record})
 
 
 def write_records(records: Mapping[Path, Record]) -> None:

@@ -105,6 +105,11 @@ class Dataset:
         """Pixels of every mask value in every image, (images, 256) int32; read once, then cached on disk."""
         return self._index[:, :256]
 
+    @property
+    def sizes(self) -> np.ndarray:
+        """Height and width of every image, (images, 2) int32."""
+        return self._index[:, 256:]
+
     @cached_property
     def members(self) -> np.ndarray:
         """Whether class id c counts as present in image i, (images, classes + 1) bool.
@@ -114,7 +119,7 @@ class Dataset:
         """
         for i in np.flatnonzero(self.areas[:, len(self.classes) + 1 : VOID].any(axis=1)):
             refuse_unknown_values(self.areas[i], self.masks[i], len(self.classes))
-        threshold = least_area(self._index[:, 256:], self.reference_side)
+        threshold = least_area(self.sizes, self.reference_side)
         return np.asfortranarray(self.areas[:, : len(self.classes) + 1] >= threshold[:, None])
 
     def images_of(self, class_id: int) -> np.ndarray:
