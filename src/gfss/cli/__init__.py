@@ -91,12 +91,13 @@ def _options(
     ] = "cpu",
     runs: Annotated[Path, typer.Option(help="Folder of trained base models and methods.")] = options.RUNS,
     encoder_weights: Annotated[Path | None, typer.Option(help="File with the encoder's weights.")] = None,
+    plugin: Annotated[Path | None, typer.Option(help="Python file with a method of your own.")] = None,
 ) -> None:
     """Teach a segmentation model a new class from one to five labelled images, and keep the classes it knows.
 
     The options below are accepted anywhere on the command line.
     """
-    options.use(runs, device, encoder_weights, threads)
+    options.use(runs, device, encoder_weights, threads, plugin)
 
 
 def _mount() -> TyperGroup:

@@ -41,11 +41,13 @@ class Common:
         runs: folder of artefacts.
         device: where to train and evaluate.
         weights: file with the encoder's weights.
+        plugin: file that defines methods.
     """
 
     runs: Path = RUNS
     device: str = "cpu"
     weights: Path | None = None
+    plugin: Path | None = None
 
     @property
     def place(self) -> torch.device:
@@ -56,7 +58,7 @@ class Common:
 
 
 common = Common()
-WITH_VALUE = ("--threads", "--device", "--runs", "--encoder-weights")
+WITH_VALUE = ("--threads", "--device", "--runs", "--encoder-weights", "--plugin")
 
 
 def common_first(words: Sequence[str]) -> list[str]:
@@ -78,9 +80,9 @@ def common_first(words: Sequence[str]) -> list[str]:
     return first + rest
 
 
-def use(runs: Path, device: str, weights: Path | None, threads: int) -> None:
+def use(runs: Path, device: str, weights: Path | None, threads: int, plugin: Path | None) -> None:
     """Take over the options of every command."""
-    common.runs, common.device, common.weights = runs, device, weights
+    common.runs, common.device, common.weights, common.plugin = runs, device, weights, plugin
     if threads > 0:
         import torch
 
@@ -88,8 +90,12 @@ def use(runs: Path, device: str, weights: Path | None, threads: int) -> None:
 
 
 def open_recipe(name: str, changes: Sequence[str] | None) -> Recipe:
-    """The recipe that a command line describes."""
+    """The recipe that a command line describes; methods of plugins are known from here on."""
     from gfss.experiments.recipes import read_recipe
+    from gfss.methods.plugins import load_installed, load_plugin
 
+    load_installed()
+    if common.plugin:
+        load_plugin(common.plugin)
     recipe = read_recipe(name, changes or ())
     return recipe.only(weights=common.weights) if common.weights else recipe

@@ -47,7 +47,6 @@ def reproduce(
     name: Annotated[str, typer.Argument(help="table1 to table8, or fig1 to fig6.")],
     recipe: Annotated[str, typer.Option(help="Recipe with the models (default: the frozen one).")] = "",
     change: o.Changes = None,
-    run: Annotated[bool, typer.Option("--run", help="Run what is missing first.")] = False,
     results: Annotated[list[Path] | None, typer.Option(help="Folders of records (default: results).")] = None,
     protocol: Annotated[Protocol, typer.Option(help="Protocol (the paper's: paired).")] = Protocol.PAIRED,
     metric: Annotated[Metric, typer.Option(help="Metric (the paper's: per-image).")] = Metric.PER_IMAGE,
@@ -55,7 +54,7 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper from records and trained models, the paper's numbers beside ours.
 
-    Cells without a record say "not run"; --run does what is missing first.
+    Cells without a record say "not run", and how to fill them is said below.
     Figures need the data and trained models; they are written to the folder figures.
     """
     from gfss.reporting.paper_tables import FIGURES, target
@@ -65,26 +64,26 @@ def reproduce(
         target(name)
     if name == "table8" and (protocol, metric) != (Protocol.PAIRED, Metric.PER_IMAGE):
         raise GfssError("table8 shows H of the paired protocol under the per-image metric only; omit the options")
-    plan = _plan(name, recipe, change or [], protocol if run else "", places[0])
-    if run:
-        from gfss.common.progress import console
-        from gfss.experiments.runner import run_plan
-
-        run_plan(plan, lambda words: console.print(words, highlight=False, markup=False))
+    plan = _plan(name, recipe, change or [], places[0])
     if name in FIGURES:
         typer.echo(f"{name}: {_figure(name, plan)}")
     else:
-        given = [f"--recipe {recipe}"] * bool(recipe) + [f"--set {one}" for one in change or ()]
-        _tables(name, plan, places, protocol, metric, style, given)
+        _tables(name, plan, places, protocol, metric, style, (_file(name, recipe), change or []))
 
 
 def _tables(
-    name: str, plan: Plan, places: list[Path], protocol: Protocol, metric: Metric, style: Format, given: list[str]
+    name: str,
+    plan: Plan,
+    places: list[Path],
+    protocol: Protocol,
+    metric: Metric,
+    style: Format,
+    given: tuple[str, list[str]],
 ) -> None:
     """Print a table for every encoder that there are records of, and how gaps are filled.
 
     Args:
-        given: options of the command that choose the recipe.
+        given: the recipe's name, and changes of it.
     """
     from gfss.reporting import reproduce as paper
 
@@ -97,30 +96,29 @@ def _tables(
             tables[encoder] = paper.make_tables(name, records, encoder, protocol, cast("MetricName", metric.value))
     _print([table for own in tables.values() for table in own], style)
     for encoder, own in tables.items():
-        of_recipe = given if encoder == plan.recipe.encoder else []
-        _say_what_is_missing(name, encoder, paper.missing_rows(own), plan, protocol, of_recipe)
+        _say_what_is_missing(name, encoder, paper.missing_rows(own), plan, protocol, given)
 
 
-def _plan(name: str, recipe: str, changes: list[str], protocol: str, out: Path) -> Plan:
-    """The plan of the part of a recipe that a table or figure needs.
-
-    Args:
-        protocol: which will be run; all of the recipe if empty.
-    """
+def _plan(name: str, recipe: str, changes: list[str], out: Path) -> Plan:
+    """The plan of the part of a recipe that a table or figure needs."""
     from gfss.experiments.steps import Plan
     from gfss.reporting.figures import METHODS_OF
     from gfss.reporting.paper_tables import FIGURES, TABLES
 
-    file = recipe or TABLES["table3" if name in FIGURES else name].recipes[0]
+    file = _file(name, recipe)
     whole = o.open_recipe(file, changes)
     names = METHODS_OF[name] if name in FIGURES else [row.method for row in TABLES[name].rows]
     methods = [method for method in whole.evaluated if method in names]
     if not methods:
         raise GfssError(f"the recipe {file} has no method of {name}; give another with --recipe")
-    if protocol and protocol not in whole.protocols:
-        raise GfssError(f"the recipe {file} has no {protocol} protocol; add it with --set protocols.{protocol}=5")
-    part = whole.only(methods, protocols={key: n for key, n in whole.protocols.items() if key in (protocol or key)})
-    return Plan(part, o.common.runs, out, o.common.place, "methods" if name in FIGURES else None)
+    return Plan(whole.only(methods), o.common.runs, out, o.common.place, "methods" if name in FIGURES else None)
+
+
+def _file(name: str, recipe: str) -> str:
+    """The recipe that a table or figure is about, if none is asked for the CPU-scale one."""
+    from gfss.reporting.paper_tables import FIGURES, TABLES
+
+    return recipe or TABLES["table3" if name in FIGURES else name].recipes[0]
 
 
 def _records(places: list[Path]) -> list[Record]:
@@ -162,12 +160,12 @@ def _print(tables: list[Table], style: Format) -> None:
 
 
 def _say_what_is_missing(
-    name: str, encoder: str, methods: list[str], plan: Plan, protocol: Protocol, given: list[str]
+    name: str, encoder: str, methods: list[str], plan: Plan, protocol: Protocol, given: tuple[str, list[str]]
 ) -> None:
     """Below a table with gaps: how they are filled, and what that needs.
 
     Args:
-        given: further options of the command.
+        given: the recipe's name, and changes of it.
     """
     from gfss.experiments.recipes import read_recipe
     from gfss.experiments.requirements import missing
@@ -176,13 +174,13 @@ def _say_what_is_missing(
     if not methods:
         return
     words = f"not run with {encoder}: {', '.join(methods)}"
-    recipe = plan.recipe
+    recipe, (file, changes) = plan.recipe, given
     if encoder != recipe.encoder:
         found = recipe_for(name, encoder)
         if found is None:
             typer.echo(f"{words}; no recipe of {name} is about this encoder", err=True)
             return
-        recipe, given = read_recipe(found), [f"--recipe {found}"]
+        recipe, file, changes = read_recipe(found), found, []
     there = [method for method in methods if method in recipe.evaluated]
     if not there or protocol not in recipe.protocols:
         what = "none of them" if not there else f"no {protocol} protocol"
@@ -191,8 +189,8 @@ def _say_what_is_missing(
     which = "what is missing" if there == methods else ", ".join(there)
     if len(recipe.folds) < len(TABLES[name].folds):
         which += f" on fold {' and '.join(map(str, recipe.folds))}"
-    options = [*given, *([f"--protocol {protocol}"] if protocol != Protocol.PAIRED else [])]
-    typer.echo(f"{words}; {' '.join([f'gfss reproduce {name} --run', *options])} runs {which}", err=True)
+    options = [f"--set {change}" for change in (f"methods={','.join(there)}", *changes)]
+    typer.echo(f"{words}; {' '.join(['gfss run', file, *options])} runs {which}", err=True)
     if sentence := missing(recipe):
         typer.echo(f"that needs more than is here: {sentence}", err=True)
 

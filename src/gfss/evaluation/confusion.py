@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
+from gfss.evaluation.protocols import show_images
 from gfss.features.sampler import EpisodeSampler
 from gfss.methods.base import Method
 from gfss.models.ops.upsample import class_map
@@ -25,10 +26,13 @@ def group_confusion(
     counts = {method.name: torch.zeros(len(GROUPS), len(GROUPS), dtype=torch.int64) for method in methods}
     for drawn in tasks:
         support = source.support(drawn, source.fold)
+        shown = [image for group in drawn.supports for image in group]
         features = source.store.features(drawn.queries)
         truth = source.store.labels(drawn.queries, source.fold.label_table(drawn.novel))
         for method in methods:
+            show_images([method], source, shown)
             method.learn(support)
+            show_images([method], source, drawn.queries)
             predicted = class_map(method.scores(features), (truth.shape[-2], truth.shape[-1]))
             counts[method.name] += count_groups(predicted, truth, base)
     return {name: _shares(count) for name, count in counts.items()}

@@ -96,11 +96,13 @@ def _evaluate_task(
     methods: Sequence[Method], source: EpisodeSampler, supports: EpisodeSampler, drawn: Task, fold: Fold
 ) -> dict[str, Outcome]:
     support = supports.support(drawn, fold)
+    show_images(methods, supports, [image for group in drawn.supports for image in group])
     outcomes = {method.name: Outcome() for method in methods}
     for method in methods:
         with outcomes[method.name].timed("learn"):
             method.learn(support)
-    for query in _chunks(source, drawn, fold):
+    for images, query in _chunks(source, drawn, fold):
+        show_images(methods, source, images)
         for method in methods:
             outcome = outcomes[method.name]
             with outcome.timed("segment"):
@@ -113,8 +115,17 @@ def _evaluate_task(
     return outcomes
 
 
-def _chunks(source: EpisodeSampler, drawn: Task, fold: Fold) -> Iterator[Query]:
+def show_images(methods: Sequence[Method], source: EpisodeSampler, images: Sequence[int]) -> None:
+    """Show those methods that read images the ones that their next call is about."""
+    readers = [method for method in methods if method.reads_images]
+    pixels = source.images(images) if readers else None
+    for method in readers:
+        assert pixels is not None
+        method.show(pixels)
+
+
+def _chunks(source: EpisodeSampler, drawn: Task, fold: Fold) -> Iterator[tuple[Sequence[int], Query]]:
     table = fold.label_table(drawn.novel)
     for start in range(0, len(drawn.queries), CHUNK):
         images = drawn.queries[start : start + CHUNK]
-        yield Query(source.store.features(images), source.store.labels(images, table))
+        yield images, Query(source.store.features(images), source.store.labels(images, table))

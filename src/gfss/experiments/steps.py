@@ -23,6 +23,7 @@ from gfss.experiments.durations import Durations
 from gfss.experiments.requirements import find_weights
 from gfss.experiments.spec import Recipe
 from gfss.methods import LEARNED, inner_method, needed_levels
+from gfss.methods.plugins import SOURCES
 from gfss.training.episodic_options import CALIBRATOR_ONLY, EpisodicOptions
 
 Fold = int | Literal["all"]
@@ -80,7 +81,7 @@ def method_artifact(recipe: Recipe, fold: Fold, name: str, shots: int, left_out:
     Args:
         left_out: its calibrator is trained on all parts of the base classes but this one, to be evaluated there.
     """
-    own: dict[str, Any] = {"method": name}
+    own: dict[str, Any] = {"method": name} | ({"plugin": SOURCES[name]} if name in SOURCES else {})
     base = base_artifact(recipe, fold, left_out)
     parents = [base]
     if calibrator := recipe.calibrator(name):

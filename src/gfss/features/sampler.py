@@ -13,6 +13,7 @@ from gfss.common.errors import GfssError
 from gfss.data.catalog import Fold
 from gfss.data.datasets.base import Dataset
 from gfss.data.episodes import Task, episode, joint_episode
+from gfss.data.transforms import square_image, to_tensor
 from gfss.features.bank import Bank
 from gfss.features.cache import CACHE_SHARE, CachedFeatures, CachedImage, cached_images, free_memory
 from gfss.features.support import Episode, Query, Support
@@ -145,6 +146,11 @@ class EpisodeSampler:
             owners=tuple(owner for owner, group in enumerate(drawn.supports) for _ in group),
             base_labels=tuple(self._outputs(fold)),
         )
+
+    def images(self, images: Sequence[int]) -> Tensor:
+        """Pixels as the encoder takes them, (images, 3, size, size) in [0, 1]; for methods that read images."""
+        pixels = np.stack([square_image(self.dataset.image(i), self.store.size) for i in images])
+        return to_tensor(pixels).to(self.store.device)
 
     def _outputs(self, fold: Fold) -> list[int]:
         """Outputs of the base classifier that stay: background and the classes that are base in ``fold``."""

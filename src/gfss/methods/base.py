@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
 from gfss.features.support import Episode, Support
 from gfss.models.pspnet import Features
+
+if TYPE_CHECKING:
+    from gfss.methods import Context
 
 
 class Method(ABC):
@@ -26,11 +29,22 @@ class Method(ABC):
     probabilities: ClassVar[bool] = False
     """Whether the scores are probabilities already, as a calibrator wants them."""
 
+    reads_images: bool = False
+    """Whether the method wants to see images: :attr:`images` then are those of the next call."""
+
+    images: Tensor | None = None
+    """Images that the next :meth:`learn` or :meth:`scores` is about, (images, 3, height, width) in [0, 1]."""
+
     module: nn.Module | None = None
     """Parameters that episodes train; None for methods without training."""
 
     trained: bool = True
     """Whether the method is ready; methods with a module start untrained."""
+
+    @classmethod
+    def build(cls, context: Context) -> Self:
+        """One of this kind; a method that needs the base model or the encoder's levels overrides it."""
+        return cls()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -48,6 +62,10 @@ class Method(ABC):
     def loss(self, episode: Episode) -> tuple[Tensor, Tensor]:
         """Training loss of an episode as (sum over pixels, number of pixels)."""
         raise GfssError(f"method '{self.name}' has nothing to train")
+
+    def show(self, images: Tensor) -> None:
+        """Hand over the images of the next call; asked only of methods that read images."""
+        self.images = images
 
     def require_trained(self) -> None:
         """Refuse to be used before training."""

@@ -59,6 +59,14 @@ class Calibrated(Method):
         self._memory: SupportMemory | None = None
 
     @property
+    def reads_images(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What it stands on may want to see images."""
+        return self.inner.reads_images
+
+    def show(self, images: Tensor) -> None:
+        self.inner.show(images)
+
+    @property
     def settings(self) -> dict[str, Any]:
         return self.inner.settings
 
