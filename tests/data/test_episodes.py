@@ -15,7 +15,7 @@ from PIL import Image
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import Fold, make_fold
-from gfss.data.datasets.base import Dataset
+from gfss.data.datasets.base import REFERENCE_SIDE, Dataset
 from gfss.data.episodes import Task, episode, joint_episode, joint_task, task
 
 CLASSES = ("a", "b", "c", "d", "e", "f", "g", "h")
@@ -177,6 +177,14 @@ def test_joint_supports_from_another_split_leave_every_image_a_query(dataset: Da
     drawn = joint_task(dataset, FOLD, 0, 0, 1, supports=first(dataset, 24))
     assert drawn.queries == tuple(range(COUNT))
     assert all(image < 24 for group in drawn.supports for image in group)
+
+
+def test_joint_supports_can_be_asked_to_show_more_of_their_class(dataset: Dataset) -> None:
+    pixel = (REFERENCE_SIDE / 16) ** 2  # a pixel of these masks, at the reference size
+    usual = joint_task(dataset, FOLD, 0, 0, 1)
+    assert joint_task(dataset, FOLD, 0, 0, 1, area=int(6 * 16 * pixel)) == usual  # one or two stripes of six rows
+    with pytest.raises(GfssError, match="to learn from"):
+        joint_task(dataset, FOLD, 0, 0, 1, area=int(13 * 16 * pixel))
 
 
 def test_all_novel_classes_get_equal_tasks(dataset: Dataset) -> None:

@@ -270,6 +270,19 @@ def test_starts_at_the_base_scores_and_prototypes() -> None:
     torch.testing.assert_close(scores[:, -1:], expected, atol=1e-5, rtol=1e-5)
 
 
+def test_starts_at_the_biases_of_a_base_classifier_that_has_some() -> None:
+    episode = make_episode(1, 1, size=SMALL)
+    bias = torch.linspace(-1, 1, episode.support.base + 1)
+    method = Diam(replace(FEW, iterations=0))
+    method.learn(replace(episode.support, base_bias=bias))
+    with_bias = method.scores(episode.query.features)
+    method.learn(episode.support)
+    without = method.scores(episode.query.features)
+    known = len(bias)
+    torch.testing.assert_close(with_bias[:, :known], without[:, :known] + bias[:, None, None])
+    torch.testing.assert_close(with_bias[:, known:], without[:, known:])
+
+
 def test_runs_in_inference_mode() -> None:
     """The harness scores in inference mode, and its features were made there."""
     with torch.inference_mode():

@@ -13,7 +13,7 @@ import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, Fold
-from gfss.data.datasets.base import Dataset
+from gfss.data.datasets.base import MIN_AREA, Dataset
 
 LEAST_REST = 0.01  # share of a support image that must be something else than its class
 
@@ -110,18 +110,28 @@ def task(
 
 
 def joint_task(
-    dataset: Dataset, fold: Fold, seed: int, i: int, shots: int = 1, supports: Dataset | None = None
+    dataset: Dataset,
+    fold: Fold,
+    seed: int,
+    i: int,
+    shots: int = 1,
+    supports: Dataset | None = None,
+    area: int = MIN_AREA,
 ) -> Task:
     """Draw ``i`` of the joint protocol: all novel classes at once, every image a query.
 
     Supports come from ``dataset`` itself (then they are no queries) or from another split, and contain
     exactly one novel class.
+
+    Args:
+        area: least area of the class in a support, at the reference size.
     """
     rng = np.random.default_rng((JOINT_STREAM, seed, i))
     source = supports or dataset
     crowded = np.flatnonzero(source.areas[:, list(fold.novel)].astype(bool).sum(axis=1) != 1)
     beside = (BACKGROUND, *fold.base)
-    chosen = [tuple(_draw(source, c, shots, rng, avoid=crowded, beside=beside)) for c in fold.novel]
+    unfit = {c: np.union1d(crowded, source.small_in(c, area)) for c in fold.novel}
+    chosen = [tuple(_draw(source, c, shots, rng, avoid=unfit[c], beside=beside)) for c in fold.novel]
     taken = set() if supports else {image for group in chosen for image in group}
     return Task(fold.novel, tuple(chosen), tuple(i for i in range(len(dataset)) if i not in taken))
 

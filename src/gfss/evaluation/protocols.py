@@ -15,6 +15,7 @@ from gfss.common.errors import GfssError, unknown
 from gfss.common.progress import Bar
 from gfss.common.threads import CopyPool, parallel_map
 from gfss.data.catalog import Fold
+from gfss.data.datasets.base import MIN_AREA
 from gfss.data.episodes import Task, joint_task, task
 from gfss.evaluation.metrics import METRICS, image_counts
 from gfss.evaluation.partial_results import Kept
@@ -35,17 +36,19 @@ def draw_tasks(
     count: int,
     seed: int,
     supports: EpisodeSampler | None = None,
+    support_area: int = MIN_AREA,
 ) -> list[Task]:
     """The tasks of a protocol: ``count`` paired tasks, or ``count`` support draws of the joint protocol.
 
     Args:
         supports: in the joint protocol, the split that supports are drawn from if it is another one.
+        support_area: in the joint protocol, the least area of a class in its supports.
     """
     other = supports.dataset if supports else None
     if protocol == "paired":
         return [task(source.dataset, source.fold, seed, i, shots) for i in range(count)]
     if protocol == "joint":
-        return [joint_task(source.dataset, source.fold, seed, i, shots, other) for i in range(count)]
+        return [joint_task(source.dataset, source.fold, seed, i, shots, other, support_area) for i in range(count)]
     raise unknown("protocol", protocol, ("paired", "joint"))
 
 

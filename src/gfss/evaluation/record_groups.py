@@ -12,7 +12,12 @@ from gfss.training.base import BaseOptions
 
 # settings that tables average over, a part of the base classes that is held out (without), and nearly equal forms
 VARYING = ("fold", "seed", "without", "low_rank")
-OF_BASE_MODELS = ("base", "contiguous", "supports")  # records that differ in these are never in one table
+OF_BASE_MODELS = (
+    "base",
+    "contiguous",
+    "supports",
+    "support_area",
+)  # records that differ in these are never in one table
 WORDS = {
     "base.train_encoder": {True: "encoder trained too", False: "encoder frozen"},
     "contiguous": {True: "contiguous folds", False: "interleaved folds"},

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from gfss.experiments.steps import Step
 
 # one image through the encoder, at 417 px
-ENCODER = {"tiny": 0.02, "lite": 0.05, "resnet18": 0.3, "resnet50": 1.5, "resnet101": 2.6, "hf:": 1.2}
-HEAD = 0.012  # one image in one epoch of stage 1 on a frozen encoder
+ENCODER = {"tiny": 0.02, "lite4": 0.1, "lite": 0.05, "resnet18": 0.3, "resnet50": 1.5, "resnet101": 2.6, "hf:": 1.2}
+HEAD, DECODER = 0.012, 0.03  # one image in one epoch of stage 1 on a frozen encoder, and what a decoder adds
 CACHED_EPISODE, FRESH_EPISODE, ITERATION = 0.7, 0.1, 0.3  # stage 2
 TASK, QUERY = 0.15, {"calibrator": 0.025, "diam": 0.045, "other": 0.004}  # evaluation, per support and per query
 
@@ -53,8 +53,10 @@ class Durations:
     def _base(self) -> float:
         """Stage 1 with the feature bank that it reads, or that is made of its encoder."""
         train, val = self._images
-        each = HEAD * self._scale + (3 * self._encoder if self.recipe.base.train_encoder else 0)
-        return self.recipe.base.epochs * train * each + (train + val) * self._encoder
+        options = self.recipe.base
+        each = (HEAD + (DECODER if options.decoder else 0)) * self._scale
+        each += (3 * options.train_encoder + 2 * bool(options.frozen_until)) * self._encoder
+        return options.epochs * train * each + (train + val) * self._encoder
 
     def _training(self, step: Step) -> float:
         options = self.recipe.training_of(step.method, step.shots)

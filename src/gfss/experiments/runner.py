@@ -226,7 +226,8 @@ def _tasks(evaluation: Evaluation, source: EpisodeSampler, supports: EpisodeSamp
     if evaluation.part:
         numbers = range(evaluation.tasks)
         return [task(source.dataset, source.fold, evaluation.seed, i, evaluation.shots, source.avoid) for i in numbers]
-    return draw_tasks(source, evaluation.protocol, evaluation.shots, evaluation.tasks, evaluation.seed, supports)
+    kind = (evaluation.protocol, evaluation.shots, evaluation.tasks, evaluation.seed)
+    return draw_tasks(source, *kind, supports, evaluation.recipe.support_area)
 
 
 def _write(records: list[Record], evaluation: Evaluation, out: Path | None) -> None:

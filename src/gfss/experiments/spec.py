@@ -7,7 +7,6 @@ Options of a stage are the name of a preset (``base: paper``) or a preset with c
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -28,7 +27,9 @@ from pydantic import (
 
 from gfss.common.errors import unknown
 from gfss.data import NAMES as PUBLIC_DATA
+from gfss.data.datasets.base import MIN_AREA
 from gfss.evaluation.protocols import ProtocolName
+from gfss.experiments.presets import BASE_PRESETS, DIAM_PRESETS, NOVEL_PRESETS, from_preset, training_from
 from gfss.methods import (
     CALIBRATOR_SUFFIXES,
     LEARNED,
@@ -39,59 +40,17 @@ from gfss.methods import (
     needed_levels,
     training_shots,
 )
-from gfss.methods.diam_options import CHOSEN, PUBLISHED, DiamOptions
+from gfss.methods.diam_options import DiamOptions
 from gfss.models.calibrators.options import PRESETS as CALIBRATOR_PRESETS
 from gfss.models.calibrators.options import CalibratorOptions
 from gfss.models.encoders import HUGGING_FACE, usual_stride
 from gfss.models.encoders import NAMES as ENCODERS
-from gfss.models.novel import classifier as novel
 from gfss.models.novel.classifier import NovelOptions
-from gfss.training import base, episodic_options
 from gfss.training.base import BaseOptions
 from gfss.training.episodic_options import EpisodicOptions
 
-# embedded scenes: a tiny encoder trained from scratch together with the head
-SCRATCH = BaseOptions(
-    levels=("layer2", "layer3", "layer4"),
-    pyramid=24,
-    width=96,
-    epochs=11,
-    batch=8,
-    rate=6e-3,
-    warmup=200,
-    shuffle_colours=True,
-    label_stride=2,
-    train_encoder=True,
-)
-BASE_PRESETS = {"frozen": BaseOptions(), "tuned": base.TUNED, "paper": base.PAPER, "scratch": SCRATCH}
-NOVEL_PRESETS = {"frozen": novel.FROZEN, "paper": novel.PAPER}
-TRAINING_PRESETS = {"frozen": EpisodicOptions(), "paper": episodic_options.PAPER}
-DIAM_PRESETS = {"chosen": CHOSEN, "published": PUBLISHED}
-
 HEAD_MAPS = ("pooled", "bottleneck")  # maps that the base model's head adds to the encoder's levels
 WITH_PUBLISHED_FORM = ("denet", "pfenet", "diam")
-
-
-def from_preset(given: Any, presets: Mapping[str, Any], usual: str = "frozen") -> Any:
-    """Values of options: those of a preset, changed by what a table says."""
-    if isinstance(given, str):
-        given = {"preset": given}
-    if not isinstance(given, Mapping):
-        return given
-    name = given.get("preset", usual)
-    if not isinstance(name, str):
-        raise ValueError(f"a preset is named by a word, not by {reprlib.repr(name)[:60]}; known: {', '.join(presets)}")
-    if name not in presets:
-        raise ValueError(str(unknown("preset", name, presets)))
-    return {**asdict(presets[name]), **{key: value for key, value in given.items() if key != "preset"}}
-
-
-def training_from(given: Any) -> Any:
-    """Values of stage 2; shots and seed belong to the recipe as a whole."""
-    for key in ("shots", "seed"):
-        if isinstance(given, Mapping) and key in given:
-            raise ValueError(f"its '{key}' would contradict the recipe's own; leave it out")
-    return from_preset(given, TRAINING_PRESETS)
 
 
 def as_list(value: Any) -> Any:
@@ -151,6 +110,7 @@ class Recipe(BaseModel):
         shots: labelled images per novel class.
         protocols: protocol -> number of tasks (support draws of ``joint``).
         supports: split that the joint protocol draws its supports from.
+        support_area: least area of a class in them, at the reference size (16,384 in DIaM, BCM and CAPL).
         seeds: of the tasks; one record each.
         seed: of all training.
     """
@@ -176,6 +136,7 @@ class Recipe(BaseModel):
     shots: Annotated[tuple[PositiveInt, ...], Several] = Field((1,), min_length=1)
     protocols: dict[ProtocolName, PositiveInt] = Field({"paired": 1000}, min_length=1)
     supports: Literal["val", "train"] = "val"
+    support_area: PositiveInt = MIN_AREA
     seeds: Annotated[tuple[NonNegativeInt, ...], Several] = Field((0,), min_length=1)
     seed: NonNegativeInt = 0
 

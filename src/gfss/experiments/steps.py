@@ -16,6 +16,7 @@ from gfss.common.devices import CPU
 from gfss.common.errors import GfssError
 from gfss.data import NAMES as PUBLIC_DATA
 from gfss.data import open_dataset
+from gfss.data.datasets.base import MIN_AREA
 from gfss.data.episodes import shots_in_words
 from gfss.evaluation.protocols import ProtocolName
 from gfss.experiments.artifacts import Artifact
@@ -146,12 +147,20 @@ class Evaluation:
             "tasks": self.tasks,
             "seed": self.seed,
             "supports": recipe.supports,
+            **self._support_area,
         }
         words = [name, f"{self.shots}shot", *([] if self.part else [self.protocol])]
         words += ["train-supports"] if recipe.supports == "train" else []
+        words += ["large-supports"] if self._support_area else []
         base = base_artifact(recipe, self.fold, self.part)
-        about = {**base.own, **method.own, "supports": recipe.supports}
+        about = {**base.own, **method.own, "supports": recipe.supports, **self._support_area}
         return Artifact("evaluation", "-".join([*words, f"seed{self.seed}"]), own, (method, base), about)
+
+    @property
+    def _support_area(self) -> dict[str, int]:
+        """Where it is not the usual one, so that records written before it could be chosen stay valid."""
+        area = self.recipe.support_area
+        return {} if area == MIN_AREA or self.protocol != "joint" else {"support_area": area}
 
     def record_path(self, out: Path, name: str) -> Path:
         """Where the record of a method is, or will be."""

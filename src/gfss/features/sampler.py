@@ -77,6 +77,11 @@ class FeatureStore:
         """Rows of the base classifier, (base + 1, channels)."""
         return self.model.head.classifier.weight.detach()[:, :, 0, 0]
 
+    def biases(self) -> Tensor | None:
+        """Biases of the base classifier, (base + 1,), where it has any."""
+        bias = self.model.head.classifier.bias
+        return None if bias is None else bias.detach()
+
 
 @dataclass
 class EpisodeSampler:
@@ -145,6 +150,7 @@ class EpisodeSampler:
             base_rows=self._rows(fold),
             owners=tuple(owner for owner, group in enumerate(drawn.supports) for _ in group),
             base_labels=tuple(self._outputs(fold)),
+            base_bias=None if (bias := self.store.biases()) is None else bias[self._outputs(fold)],
         )
 
     def images(self, images: Sequence[int]) -> Tensor:

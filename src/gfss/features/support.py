@@ -25,6 +25,7 @@ class Support:
         owners: novel class (0..n-1) that each support image was drawn for.
         base_labels: output of the full base classifier that each base row is, background (0) first; for methods
             that learn something for every base class.
+        base_bias: biases of the base classifier, (base + 1,), where it has any.
     """
 
     features: Features
@@ -33,6 +34,7 @@ class Support:
     base_rows: Tensor
     owners: tuple[int, ...]
     base_labels: tuple[int, ...]
+    base_bias: Tensor | None = None
 
     @property
     def base(self) -> int:

@@ -33,8 +33,8 @@ class Diam(Method):
 
         100 CE(support) + KL(class shares || estimated shares) + entropy(query) + w KL(query || base model)
 
-    with base classes folded into background in the first term and novel ones in the last. Our base classifier has no
-    biases, so they start at zero. Everything happens at map resolution, on the bottleneck features (channels = c):
+    with base classes folded into background in the first term and novel ones in the last. Biases start at zero where
+    the base classifier has none. Everything happens at map resolution, on the bottleneck features (channels = c):
 
         start     (background + base + novel, c + 1)            rows, and biases in the last column
         samples   (c + 1, support positions)                    features, and ones in the last row
@@ -61,6 +61,8 @@ class Diam(Method):
     def learn(self, support: Support) -> None:
         rows = torch.cat([support.base_rows, F.normalize(novel_prototypes(support), dim=1)])
         self.start, self.known = F.pad(rows, (0, 1)), support.base + 1
+        if support.base_bias is not None:
+            self.start[: self.known, -1] = support.base_bias
         labels = support_labels(position_labels(support), support.novel_labels).flatten()
         labelled = labels != VOID
         self.labels = labels[labelled].long()  # 0 no novel class, 1.. novel classes

@@ -122,15 +122,19 @@ class Dataset:
         threshold = least_area(self.sizes, self.reference_side)
         return np.asfortranarray(self.areas[:, : len(self.classes) + 1] >= threshold[:, None])
 
+    def small_in(self, class_id: int, area: int) -> np.ndarray:
+        """Indices of the images in which a class has less than ``area`` pixels, at the reference size."""
+        return np.flatnonzero(self.areas[:, class_id] < least_area(self._index[:, 256:], self.reference_side, area))
+
     def images_of(self, class_id: int) -> np.ndarray:
         """Indices of the images that count as containing a class."""
         return np.flatnonzero(self.members[:, class_id])
 
 
-def least_area(sizes: np.ndarray, reference_side: int | None) -> np.ndarray:
+def least_area(sizes: np.ndarray, reference_side: int | None, area: int = MIN_AREA) -> np.ndarray:
     """From how many pixels on a class counts for images of some sizes (images, 2)."""
     long_side = sizes.max(axis=1)
-    return np.maximum(np.floor(MIN_AREA * (long_side / (reference_side or long_side)) ** 2), 1)
+    return np.maximum(np.floor(area * (long_side / (reference_side or long_side)) ** 2), 1)
 
 
 def pixel_counts(mask: np.ndarray) -> np.ndarray:
