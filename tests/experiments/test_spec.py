@@ -192,7 +192,7 @@ def test_data_whose_name_is_too_long_for_a_file_is_unknown() -> None:
 
 def test_an_unknown_recipe_gets_the_nearest_name() -> None:
     with pytest.raises(GfssError, match="did you mean 'frozen/pascal-lite0'"):
-        find_recipe("frozen/pascal-lite")
+        find_recipe("frozen/pascl-lite0")
 
 
 def test_options_of_a_method_are_the_recipes_with_its_own_changes() -> None:
