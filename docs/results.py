@@ -30,6 +30,7 @@ SYSTEMS = {
     "pfenet": "PFENet",
     "bcm": "BCM",
     "bcm-top3": "BCM, balanced, three classes mined (`bcm-top3`)",
+    "bcm-published": "BCM in its published settings (`bcm-published`)",
     "diam": "DIaM",
     "diam-published": "DIaM with its published weights (`diam-published`)",
     "nsf": "NSF",

@@ -30,7 +30,10 @@ from gfss.training.episodic_options import CALIBRATOR_ONLY, EpisodicOptions
 Fold = int | Literal["all"]
 Only = Literal["base", "methods"]
 State = Literal["done", "todo", "not needed"]
-WITHOUT_NOVEL_CLASSIFIER = ("base", "npf", "npf-fitted", "imprint", "imprint-centred", "diam", *LEARNED)
+WITHOUT_NOVEL_CLASSIFIER = (
+    *("base", "npf", "npf-fitted", "imprint", "imprint-centred", "bcm-published", "diam"),
+    *LEARNED,
+)
 TUNING_PARTS = 3  # parts of the base classes where the recipe's episodes are those of the base model itself
 
 

@@ -10,6 +10,7 @@ from gfss.methods import denet, diam_options, pfenet
 from gfss.methods.acastle import Acastle
 from gfss.methods.base import Method
 from gfss.methods.bcm import BaseClassMining
+from gfss.methods.bcm_published import PublishedBaseClassMining
 from gfss.methods.capl import Capl
 from gfss.methods.denet import Denet, DenetOptions
 from gfss.methods.diam import Diam
@@ -84,6 +85,7 @@ UNTRAINED: dict[str, Builder] = {
     "linear-probe": lambda context: LinearProbe(context.fitter.options),
     "bcm": lambda context: BaseClassMining(context.fitter.options),
     "bcm-top3": lambda context: BaseClassMining(context.fitter.options, mined=3, balanced=True, name="bcm-top3"),
+    "bcm-published": lambda context: PublishedBaseClassMining(),
     "diam": lambda context: Diam(diam_options.PUBLISHED if context.published else diam_options.CHOSEN),
     **{rule: (lambda context, rule=rule: RuleFusion(context.fitter, rule)) for rule in RULES},
 }
