@@ -50,7 +50,9 @@ def one_form(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     Banks that are made so stay apart from those of other tests.
     """
-    monkeypatch.setattr(bank_module, "fast_form", lambda encoder, size: encoder.eval())
+    monkeypatch.setattr(
+        bank_module, "fast_form", lambda encoder, size, fine: encoder.eval().fine_levels if fine else encoder.eval()
+    )
     monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
 
 
