@@ -11,6 +11,7 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tests.app import make
 from tests.data import make as files
 
@@ -159,6 +160,30 @@ def test_text_and_page_say_the_same(report: Report, tmp_path: Path) -> None:
     assert set(sources) <= {"data:image/svg+xml", "data:image/jpeg"}
     assert sources.count("data:image/jpeg") == 4 * sum(c.image is not None for s in report.sections for c in s.worst)
     assert "http" not in page
+
+
+def test_validation_images_that_were_taught_from_are_named(tmp_path: Path) -> None:
+    model = make.model()
+    model.teach("box", *make.labelled(1))
+    for name, seed in (("same", 1), ("other", 2)):
+        for folder, pixels in zip(("images", "masks"), make.labelled(seed), strict=True):
+            (tmp_path / "val" / folder).mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(tmp_path / "val" / folder / f"{name}.png")
+    report = model.report(tmp_path / "val")
+    assert report.sections[1].repeated == ("same.png",)
+    note = "1 of these 2 images were also used for teaching (same.png); the figures look better than they are"
+    assert note in str(report)
+    report.save(tmp_path / "report.html")
+    assert note in (tmp_path / "report.html").read_text()
+    assert report.sections[0].note == ""
+
+
+def test_classes_that_no_label_shows_are_left_out(report: Report) -> None:
+    section = report.sections[1]
+    rows = [replace(section.rows[0], name="never", pixels=0, before=0.0, after=0.0), *section.rows]
+    changed = replace(report, sections=[replace(section, rows=rows)])
+    assert "never" not in str(changed)
+    assert section.rows[0].name in str(changed)
 
 
 def test_names_are_escaped(tmp_path: Path) -> None:

@@ -60,9 +60,9 @@ def good(root: Path) -> Path:
 
 CASES: list[tuple[Callable[[Path], None], str]] = [
     (missing_file, "has no image for 1 of 1 ids in train.txt, first 'a'"),
-    (truncated_jpeg, "a.jpg is damaged or truncated"),
+    (truncated_jpeg, "a.jpg is damaged or cut off"),
     (mask_of_another_size, "a.png is 64 x 48 but its image a.jpg is 32 x 24; they must have the same size"),
-    (value_without_class, "a.png has the value 2 but there are 1 classes"),
+    (value_without_class, "a.png has the value 2 but 1 class(es) are named"),
     (rgb_mask, "a.png is a RGB image, not an index mask"),
     (empty_folder, "holds no labels; expected images with masks"),
     (coco_without_annotations, "labels.json has no annotations"),

@@ -118,7 +118,7 @@ def test_runs_lists_and_prunes(
         (["evaluate", *WORDS, "-o", "/dev/null/out"], "cannot create the folder /dev/null/out"),
         (["evaluate", *WORDS, "--set", "protocols.pared=3"], "'paired' or 'joint'"),
         (["evaluate", *WORDS, "--set", "methods=nsf", "--set", "shots=50"], "usable image(s) to learn from, 50 asked"),
-        (["run", *WORDS, "--set", "folds=4"], "'folds.0' is 4, but input should be less than or equal to 3"),
+        (["run", *WORDS, "--set", "folds=4"], "'folds.0' is 4; expected at most 3"),
         (["run", *WORDS, "--set", "encoder=tinny"], "unknown encoder 'tinny'; did you mean 'tiny'"),
         (["run", *WORDS, "--set", "base.epoch=2"], "unknown key 'base.epoch'; did you mean 'base.epochs'"),
         (["run", *WORDS, "--set", "base.epochs=-1"], "greater than 0"),

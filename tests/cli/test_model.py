@@ -126,7 +126,7 @@ def test_options_of_segment(taught: Path, shots: Path, tmp_path: Path) -> None:
     assert (read_mask(tmp_path / "many" / "yard.png") == 4).all()
 
 
-def test_several_classes_from_one_label_file(base: Path, tmp_path: Path) -> None:
+def test_several_classes_from_one_label_file(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = files.plain(tmp_path / "data", {"a": files.boxes(1, 2), "b": files.boxes(2, 1)}, ("ball", "box"), val=("b",))
     names = ["--name", "ball", "--name", "box"]
     source = ["--images", str(root / "images"), "--masks", str(root)]
@@ -134,6 +134,8 @@ def test_several_classes_from_one_label_file(base: Path, tmp_path: Path) -> None
     model = gfss.load(tmp_path / "m")
     assert model.classes[-2:] == ("ball", "box")
     assert [len(one.examples) for one in model.taught] == [2, 2]
+    assert model.lesson == 1  # taught together, judged together
+    assert capsys.readouterr().out.count("After teaching ball and box:") == 1
 
 
 def test_the_guard_warns_and_strict_refuses(
@@ -235,11 +237,11 @@ def test_every_wrong_input_is_one_sentence(
     cases = [
         ([*new, image, "--masks", str(tmp_path / "empty.png")], "no mask shows 'thing'"),
         ([*new, image, "--masks", str(tmp_path / "small.png")], "they must have the same size"),
-        ([*new, str(tmp_path / "broken.png"), "--masks", mask], "not a readable image"),
+        ([*new, str(tmp_path / "broken.png"), "--masks", mask], "not an image of a known kind"),
         (["teach", str(taught), "--name", "box", "--images", image, "--masks", mask], "'box' is already a class"),
         (["forget", str(taught), "bx"], "did you mean 'box'?"),
         (["rename", str(taught), "box", "dog"], "'dog' is already a base class"),
-        (["segment", str(taught), str(tmp_path / "broken.png"), "-o", str(tmp_path / "o")], "not a readable image"),
+        (["segment", str(taught), str(tmp_path / "broken.png"), "-o", str(tmp_path / "o")], "not an image of a known"),
         (["segment", str(taught), image, "-o", str(shots / "images")], "would be written into the image folder"),
         (["teach", str(base), "--name", "thing", "--images", image, "--masks", mask, "-o", str(taught)], "taught box"),
         ([*new, image, "--masks", mask, "-o", str(tmp_path / "file")], "not a model folder"),

@@ -16,11 +16,11 @@ from gfss.common.files import ABANDONED, cache_folder, default_cache, read_json,
     ("text", "sentence"),
     [
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
-        ("[" + "7" * 5000 + "]", "not valid JSON"),
+        ("[" + "7" * 5000 + "]", "thousands of digits"),
         ('{"name": "\\ud800"}', "half a character"),
         ('{"name": "\\udc00 x"}', "half a character"),
         ('{"name": }', "not valid JSON"),
-        ("", "not valid JSON"),
+        ("", "is empty"),
     ],
 )
 def test_json_that_breaks_parsers_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:

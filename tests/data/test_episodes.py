@@ -259,7 +259,7 @@ def test_avoiding_nothing_changes_nothing(dataset: Dataset) -> None:
 
 def test_a_class_of_avoided_images_alone_is_named(dataset: Dataset) -> None:
     avoid = dataset.images_of(4)
-    with pytest.raises(GfssError, match=r"class 'd' has 0 usable image\(s\) to learn from, 1 asked for"):
+    with pytest.raises(GfssError, match=r"class 'd' has 0 usable image\(s\) to learn from, 1 asked for; add labelled"):
         episode(dataset, FOLD.base, 0, 0, fakes=(4,), avoid=avoid)
 
 

@@ -88,8 +88,8 @@ def test_nothing_to_find_is_said(tmp_path: Path) -> None:
     ("change", "sentence"),
     [
         ({"colour": 1}, "'colour' is not known"),
-        ({"tasks": "many"}, "'tasks' is 'many', but"),
-        ({"protocol": "triple"}, "'protocol' is 'triple', but"),
+        ({"tasks": "many"}, "'tasks' is 'many'; expected a whole number"),
+        ({"protocol": "triple"}, "'protocol' is 'triple'; expected"),
         ({"figures": {}}, "'figures' is"),
         ({"novel_classes": ["dog"]}, "classes of 'per-image' should be"),
         ({"run": {"hours": 3}}, r"'run\.hours' is not known"),
@@ -107,7 +107,7 @@ def test_bad_content_is_named_in_one_sentence(tmp_path: Path, change: dict[str, 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("{", "not valid JSON"), ("[1]", "holds a JSON list"), ("{}", "'data' is missing"), ("", "not valid JSON")],
+    [("{", "not valid JSON"), ("[1]", "holds a JSON list"), ("{}", "'data' is missing"), ("", "is empty")],
 )
 def test_files_that_are_no_records(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "bad.json"
@@ -119,7 +119,7 @@ def test_files_that_are_no_records(tmp_path: Path, text: str, sentence: str) -> 
 def test_a_figure_that_is_no_number_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(make_record().model_dump_json().replace("90.0", "NaN"))
-    with pytest.raises(GfssError, match="background' is nan, but input should be a finite number"):
+    with pytest.raises(GfssError, match="background' is nan; expected a finite number"):
         read_record(path)
 
 
@@ -130,7 +130,7 @@ def test_impossible_figures_are_refused(tmp_path: Path, figure: float, place: st
     figures = content["figures"]["per-image"]
     (figures["classes"] if place == "classes" else figures)["bus" if place == "classes" else place] = figure
     (tmp_path / "x.json").write_text(json.dumps(content))
-    with pytest.raises(GfssError, match=r"input should be (less|greater) than or equal to"):
+    with pytest.raises(GfssError, match=r"expected at (least|most)"):
         read_record(tmp_path / "x.json")
 
 

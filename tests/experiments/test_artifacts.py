@@ -10,7 +10,7 @@ from tests.conftest import REPOSITORY
 
 from gfss.common.files import read_json
 from gfss.evaluation.record_groups import with_later_options
-from gfss.experiments import artifacts
+from gfss.experiments import artifacts, steps
 from gfss.experiments.artifacts import Artifact, distinguishing, remove, stored_artifacts, unneeded
 from gfss.experiments.recipes import make_recipe, read_recipe
 from gfss.experiments.spec import Recipe
@@ -52,6 +52,17 @@ EVERYTHING = {"base", "nsf", "pcn-support", "acastle"}
 def test_another_option_is_another_artefact(changes: dict[str, Any], changed: set[str]) -> None:
     first, second = identities(recipe()), identities(recipe(**changes))
     assert {name for name in first if first[name] != second[name]} == changed
+
+
+@pytest.mark.parametrize("name", ["../../../X", "/etc/X", "..", "a/../../b", "~"])
+def test_names_of_classes_do_not_lead_out_of_the_folder(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(steps, "_fingerprint", lambda recipe, split: "")
+    of = recipe(data="mine", novel_classes=[name], encoder=f"hf:{name}")
+    evaluation = Evaluation(of, 0, 1, "paired", 5, 0)
+    places = [base_artifact(of, 0).folder(tmp_path), method_artifact(of, 0, "pcn-support", 1).folder(tmp_path)]
+    for place in (*places, evaluation.record_path(tmp_path, "nsf")):
+        assert place.resolve().is_relative_to(tmp_path)
+        assert len(place.relative_to(tmp_path).parts) <= 3
 
 
 def test_shots_matter_to_calibrators_only() -> None:

@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import os
+import re
 import shutil
 import struct
 import tempfile
@@ -649,6 +650,60 @@ def api_kinds() -> Iterator[Kind]:
         )
 
 
+RECIPE = """
+    no data | data | ...
+    an unknown encoder | encoder | "resnet5"
+    a fold beyond the last | folds | [4]
+    folds that are a text | folds | "first"
+    a fold twice | folds | [1, 1]
+    a size of zero | size | 0
+    a size that is a fraction | size | 113.5
+    an unknown preset | base | "fast"
+    a preset that is a list | base | {"preset": [1]}
+    options that are a number | base | 3
+    an option that is a text | base/epochs | "many"
+    an unknown option | base/epoch | 2
+    an unknown key | shot | 1
+    no method | methods | {}
+    an unknown method | methods | ["nsf", "pcm"]
+    a method that is a list | methods | [["nsf"]]
+    options of a method that has none | methods/nsf | {"training": {"iterations": 5}}
+    zero shots | shots | [0]
+    a shot of 10^400 | shots | [10**400]
+    a protocol that is a number | protocols | 5
+    an unknown protocol | protocols | {"single": 5}
+    a negative seed | seed | -1
+    more parts than classes | training/held_out | 10**9
+    data with a zero in its name | data | "a\\0b"
+"""
+RECORD = """
+    no method | method | ...
+    a figure of 10^15 | figures/per-image/novel | 1e15
+    a figure below 0 | figures/per-image/novel | -50
+    a figure of NaN | figures/per-image/novel | nan
+    a figure that is a text | figures/per-image/novel | "high"
+    an unknown key | colour | 1
+    an unknown protocol | protocol | "single"
+    zero tasks | tasks | 0
+"""
+
+
+def experiment_kinds() -> Iterator[Kind]:
+    """Recipes and records."""
+    for group, good, run, lines in (
+        ("recipe", targets.recipe, targets.run_recipe, RECIPE),
+        ("record", targets.record, targets.run_record, RECORD),
+    ):
+        for line in lines.strip().splitlines():
+            words, path, value = (part.strip() for part in line.split("|"))
+            content = changed(good(), path, eval(value, {"nan": float("nan")}))
+            data = json.dumps(content).encode()
+            yield Kind(group, words, lambda root, run=run, data=data: run(root, data))
+    texts = {"no YAML": b"a: [", "a list": b"- nsf", "an empty file": b"", "nested 2,000 deep": b"[" * 2000}
+    for words, data in texts.items():
+        yield Kind("recipe file", words, lambda root, data=data: targets.run_recipe(root, data))
+
+
 def kinds() -> list[Kind]:
     """All kinds of bad input."""
     texts = {
@@ -675,6 +730,7 @@ def kinds() -> list[Kind]:
         *tree_kinds(),
         *zip_kinds(),
         *api_kinds(),
+        *experiment_kinds(),
         *option_kinds(),
     ]
 
@@ -693,6 +749,8 @@ def table() -> str:
             group = kind.group
             lines += ["", f"## {group[0].upper()}{group[1:]}", "", "| input | answer |", "|---|---|"]
         text = answer(kind).replace("|", "\\|").replace("<", "&lt;")
+        if kind.group == "recipe":  # the lists grow with every option
+            text = re.sub(r"known: .*", "known: ...", text)
         lines.append(f"| {kind.words} | {text} |")
     return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
 

@@ -69,7 +69,7 @@ def as_image(source: Picture, name: str = "the image") -> np.ndarray:
         values = values[..., None]
     if values.ndim != 3 or values.shape[2] not in (1, 3, 4) or 0 in values.shape:
         raise GfssError(
-            f"{name} has shape {np.shape(source)}; expected (height, width), (height, width, 3) or (..., 4)"
+            f"{name} has shape {np.shape(source)}; expected (height, width), (height, width, 3) or (height, width, 4)"
         )
     values = _as_bytes(values, name)
     if values.shape[2] == 4:
@@ -242,12 +242,16 @@ def _mask_values(mask: Picture, name: str) -> np.ndarray:
         return read_grey(Path(mask))
     values = np.asarray(ImageOps.exif_transpose(mask) if isinstance(mask, Image.Image) else mask)
     if (
-        values.ndim != 2
-        or values.dtype.kind not in "bui"
-        or values.size == 0
-        or values.min() < 0
-        or values.max() > VOID
+        values.ndim == 2
+        and values.dtype.kind in "bui"
+        and values.size
+        and not 0 <= values.min() <= values.max() <= VOID
     ):
+        raise GfssError(
+            f"the mask of {name} has values from {values.min()} to {values.max()}; "
+            f"give integers from 0 to {VOID}, or bool"
+        )
+    if values.ndim != 2 or values.dtype.kind not in "bui" or values.size == 0:
         raise GfssError(
             f"the mask of {name} has shape {values.shape} and type {values.dtype}; give a (height, width) array of "
             "integers from 0 to 255, or of bool"
@@ -283,7 +287,7 @@ def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
     elif values.dtype.kind == "f" and np.isfinite(values).all():
         top = 1.0
     else:
-        came = "NaN or infinite values" if values.dtype.kind == "f" else f"values of type {values.dtype}"
+        came = "NaN or infinite values" if values.dtype.kind == "f" else f"values of type {values.dtype.name}"
         raise GfssError(f"{name} has {came}; expected 8-bit or 16-bit integers, or floats from 0 to 1")
     if values.min() < 0 or values.max() > top:
         raise GfssError(f"{name} has values from {values.min():g} to {values.max():g}; expected 0 to {top:g}")

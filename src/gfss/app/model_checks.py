@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gfss.app.teaching import ClassFit
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, quoted
 from gfss.data.catalog import VOID
 
 Part = TypeVar("Part", bound=nn.Module)
@@ -36,7 +36,7 @@ def check_words(about: Mapping[str, Any], source: str) -> None:
     names = [*about["base"]["classes"], *(one["name"] for one in about["taught"])]
     for name in names:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise GfssError(f"the model {source} has a class called {name!r:.80}; class names are printable text")
+            raise GfssError(f"the model {source} has a class called {quoted(name)}; class names are printable text")
     if len(set(names)) != len(names) or not 0 < len(names) < VOID:
         raise GfssError(f"the model {source} names {len(names)} classes; expected 1 to {VOID - 1}, each once")
     size = about["base"]["size"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 from gfss.app.inputs import readable_name
 from gfss.app.network import Network
 from gfss.app.regression_check import Case
-from gfss.app.support import Example, TaughtClass
+from gfss.app.support import Example, TaughtClass, pixels_hash
 from gfss.common.errors import GfssError
 from gfss.common.progress import track
 from gfss.data.catalog import BACKGROUND, VOID
@@ -36,18 +36,25 @@ class Validation:
     masks: Callable[[int], np.ndarray]
     classes: tuple[str, ...]
 
-    def cases(self, network: Network, names: Sequence[str]) -> Iterator[Case]:
+    def cases(
+        self, network: Network, names: Sequence[str], supports: Collection[str] = (), repeated: list[str] | None = None
+    ) -> Iterator[Case]:
         """Every image with its truth in a model's labels; classes that the model does not know are void.
 
         Args:
             names: the model's classes in order of label, background first.
+            supports: hashes of the images that the model was taught from.
+            repeated: takes the names of images that are among these.
         """
         table = np.full(256, VOID, dtype=np.uint8)
         table[BACKGROUND] = BACKGROUND
         for value, name in enumerate(self.classes, start=1):
             table[value] = names.index(name) if name in names else VOID
         for i, path in track(enumerate(self.images), "validating", total=len(self.images)):
-            square = mirrored_image(read_image(path), network.size)
+            image = read_image(path)
+            if repeated is not None and pixels_hash(image) in supports:
+                repeated.append(readable_name(path))
+            square = mirrored_image(image, network.size)
             truth = table[square_label(self.masks(i), network.size)]
             yield Case(readable_name(path), network.levels(square), truth, image=square)
 

@@ -96,6 +96,7 @@ class Section:
         where: known class -> images in which it lost most.
         worst: images in which most was lost.
         curve: base and taught classes with the balance of all taught classes moved by several amounts.
+        repeated: images that the model was taught from; on these it looks better than on others.
     """
 
     title: str
@@ -106,11 +107,23 @@ class Section:
     where: dict[str, tuple[str, ...]]
     worst: list[Change]
     curve: list[CurvePoint]
+    repeated: tuple[str, ...] = ()
 
     @property
     def seen(self) -> list[ClassRow]:
-        """Classes that were there or predicted."""
-        return [row for row in self.rows if row.before is not None or row.after is not None]
+        """Classes that some label shows; of others nobody can say whether they were found rightly."""
+        return [row for row in self.rows if row.pixels]
+
+    @property
+    def note(self) -> str:
+        """A warning where images of the comparison are among those that the model was taught from."""
+        if not self.repeated:
+            return ""
+        names = ", ".join(self.repeated[:3]) + (" ..." if len(self.repeated) > 3 else "")
+        return (
+            f"{len(self.repeated)} of these {self.images} images were also used for teaching ({names}); "
+            "the figures look better than they are on other images"
+        )
 
     @property
     def best_move(self) -> float | None:

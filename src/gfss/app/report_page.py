@@ -27,6 +27,7 @@ def text_report(report: Report, guard: float) -> str:
     lines = [f"After {report.lesson}:" if report.lesson else "Nothing was taught yet."]
     for section in report.sections:
         lines += ["", f"On {section.title} ({section.images} images), IoU in percent"]
+        lines += [f"  {section.note}"] if section.note else []
         lines += [f"  {'class':<20}{'before':>8}{'after':>8}{'change':>8}"]
         lines += [f"  {name:<20}{before:>8}{after:>8}{change:>8}" for name, before, after, change in _cells(section)]
         changed = sum(move.share for move in section.moves)
@@ -70,7 +71,7 @@ def _recommendation(report: Report) -> list[str]:
 
 
 def _cells(section: Section) -> list[tuple[str, str, str, str]]:
-    """Name, before, after and change of every class that was there or predicted."""
+    """Name, before, after and change of every class that some label shows."""
     cells: list[tuple[str, str, str, str]] = []
     for row in section.seen:
         if not row.known:
@@ -87,6 +88,7 @@ def _section(section: Section, guard: float, least: int) -> dict[str, Any]:
     return {
         "title": section.title,
         "images": section.images,
+        "note": section.note,
         "rows": _cells(section),
         "lost": {loss.name for loss in section.losses(guard, least)},
         "moves": section.moves[:MOVES],

@@ -128,6 +128,14 @@ class Segmenter:
         self._become(others if before.examples else [*others, whole])
         return self.estimate(name)
 
+    def join_lessons(self, first: int) -> None:
+        """Count everything that was taught since lesson ``first`` as one lesson, so that it is judged together."""
+        self.taught = tuple(
+            replace(one, examples=tuple(replace(e, lesson=min(e.lesson, first)) for e in one.examples))
+            for one in self.taught
+        )
+        self._changes = None
+
     def estimate(self, name: str) -> Estimate:
         """How well a taught class was learned, judged by leaving its images out in turn."""
         return self.fits[self._number(name)].verdict.estimate
@@ -182,9 +190,12 @@ class Segmenter:
             sections.append(compare("the support images", self.network, before, after, cases))
         if validation is not None:
             data = read_validation(validation, self.classes, new[0] if new else None)
-            cases = data.cases(self.network, self.classes)
+            supports = {example.sha256 for one in self.taught for example in one.examples}
+            repeated: list[str] = []
+            cases = data.cases(self.network, self.classes, supports, repeated)
             title = f"the validation images in {Path(validation).name}"
-            sections.append(compare(title, self.network, before, after, cases, curve=bool(self.taught)))
+            section = compare(title, self.network, before, after, cases, curve=bool(self.taught))
+            sections.append(replace(section, repeated=tuple(repeated)))
         balances = {one.name: one.balance for one in self.taught}
         report = Report(f"teaching {' and '.join(new)}" if new else "", self.network.size, sections, balances)
         self._changes = report.figures()

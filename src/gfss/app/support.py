@@ -111,14 +111,18 @@ def make_example(network: Network, labelled: Labelled, lesson: int) -> Example:
             raise GfssError(
                 f"the mask of {labelled.id} shows only the class and nothing else; leave some background in it"
             )
-    digest = hashlib.sha256(repr(labelled.image.shape).encode() + np.ascontiguousarray(labelled.image).tobytes())
-    sha256 = digest.hexdigest()
+    sha256 = pixels_hash(labelled.image)
     copies = tuple(
         sample_positions(network.levels(image), copy_labels, COPY_POSITIONS, f"{sha256} {number}")
         for number, (image, copy_labels) in enumerate(augmented_copies(labelled, network.size, sha256))
     )
     others = None if labelled.others is None else square_label(labelled.others, network.size)
     return Example(labelled.id, sha256, lesson, levels, labels, copies, others, labelled.names, square)
+
+
+def pixels_hash(image: np.ndarray) -> str:
+    """SHA-256 of an image's size and pixels: the same for the same picture, whatever its file is called."""
+    return hashlib.sha256(repr(image.shape).encode() + np.ascontiguousarray(image).tobytes()).hexdigest()
 
 
 def augmented_copies(labelled: Labelled, size: int, seed: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:

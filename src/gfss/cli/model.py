@@ -63,14 +63,17 @@ def teach(
             f"the masks in {masks} show one class, but {len(name)} names were given; teach the classes one by one"
         )
     segmenter = load(model, encoder_weights=o.common.weights)
+    first = segmenter.lesson + 1
     for one in name:
-        estimate = segmenter.teach(one, images, masks, without=without or (), add=add, label=label, void=void)
-        report = segmenter.report(validation)
-        _show(report, guard)
-        typer.echo(f"{one}: {estimate.words}")
-        losses = report.losses(guard)
-        if strict and losses:
-            raise GfssError(f"{model} is unchanged, nothing was written: " + "; ".join(x.sentence() for x in losses))
+        segmenter.teach(one, images, masks, without=without or (), add=add, label=label, void=void)
+    segmenter.join_lessons(first)
+    report = segmenter.report(validation)
+    _show(report, guard)
+    for one in name:
+        typer.echo(f"{one}: {segmenter.estimate(one).words}")
+    losses = report.losses(guard)
+    if strict and losses:
+        raise GfssError(f"{model} is unchanged, nothing was written: " + "; ".join(x.sentence() for x in losses))
     segmenter.save(target, keep_images=keep_images)
     typer.echo(f"{target} now knows {len(segmenter.classes) - 1} classes, including {', '.join(name)}")
 

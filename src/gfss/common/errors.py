@@ -32,6 +32,16 @@ def unknown(kind: str, name: object, valid: Iterable[object]) -> GfssError:
     return GfssError(f"unknown {kind} '{name}'; {hint}known: {', '.join(names) or 'none'}")
 
 
+def quoted(text: object, longest: int = 80) -> str:
+    """A text in quotes for a sentence, its end left out if it is long.
+
+    >>> quoted("cat"), quoted("a" * 500, 10)
+    ("'cat'", "'aaaaaaaaaa...'")
+    """
+    words = str(text)
+    return repr(words if len(words) <= longest else f"{words[:longest]}...")
+
+
 def printable(text: str) -> str:
     """A text for a terminal: control characters, which could move the cursor or rename the window, as question marks.
 

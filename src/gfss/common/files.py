@@ -129,9 +129,12 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise GfssError(f"{path} does not exist") from None
     except UnicodeDecodeError as error:
-        raise GfssError(f"{path} is not valid JSON ({error})") from None
+        place = f"byte {error.start + 1} is no UTF-8"
+        raise GfssError(f"{path} is not a text file ({place}); expected JSON, export it again") from None
     except OSError as error:
         raise GfssError(f"cannot read {path}: {error.strerror}") from None
+    if not text.strip():
+        raise GfssError(f"{path} is empty; expected JSON, export it again")
     try:
         content = json.loads(text)
         if "\\ud" in text or "\\uD" in text:  # half a character could neither be printed nor written
@@ -141,8 +144,11 @@ def read_json(path: Path) -> Any:
         raise GfssError(f"{path} has half a character in a text (a lone surrogate); write the file again") from None
     except RecursionError:
         raise GfssError(f"{path} is not valid JSON (nested too deeply); export it again") from None
-    except ValueError as error:  # also numbers of thousands of digits
-        raise GfssError(f"{path} is not valid JSON ({str(error).partition(';')[0]})") from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise GfssError(f"{path} is not valid JSON (the mistake is at {place}); export it again") from None
+    except ValueError:
+        raise GfssError(f"{path} holds a number of thousands of digits; export it again") from None
 
 
 @functools.cache

@@ -185,9 +185,10 @@ def _draw(
     if len(pool) < count and not repeat:
         name = dataset.classes[class_id - 1]
         role = "left to segment" if query else "to learn from"
+        fewer = "use fewer shots or " if (len(avoid) if query else count) > 1 else ""
         raise GfssError(
             f"{dataset.name}: class '{name}' has {len(pool)} usable image(s) {role}, {count} asked for; "
-            "use fewer shots or add labelled images"
+            f"{fewer}add labelled images"
         )
     return [int(i) for i in rng.choice(pool, size=count, replace=repeat)]
 

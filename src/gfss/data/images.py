@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from functools import cache
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from gfss.common.errors import GfssError
 from gfss.common.files import refuse_special
@@ -110,8 +111,13 @@ def open_image(path: Path) -> Image.Image:
         raise GfssError(f"{path} is a folder, not an image") from None
     except PermissionError:
         raise GfssError(f"{path} cannot be read; check its permissions") from None
+    except UnidentifiedImageError:
+        kinds = "JPEG, PNG, WebP, BMP, TIFF, GIF, PPM or JPEG 2000"
+        raise GfssError(f"{path} is not an image of a known kind; save it as {kinds}") from None
     except UNREADABLE as error:
-        raise GfssError(f"{path} is not a readable image ({error})") from None
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise GfssError(f"{path} is a link that leads back to itself; give the file itself") from None
+        raise _damaged(path, error) from None
     width, height = file.size
     if height * width > MAX_PIXELS:
         file.close()
@@ -129,4 +135,5 @@ def _formats() -> tuple[str, ...]:
 
 
 def _damaged(path: Path | str, error: Exception) -> GfssError:
-    return GfssError(f"{path} is damaged or truncated ({error}); replace the file")
+    what = " ".join(str(error).split()).removeprefix("image file is truncated").strip(" ()").lower()
+    return GfssError(f"{path} is damaged or cut off{f' ({what})' if what else ''}; replace the file")

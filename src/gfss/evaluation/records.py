@@ -25,6 +25,7 @@ from pydantic import (
 import gfss
 from gfss.common.errors import GfssError
 from gfss.common.files import read_json, write_atomically
+from gfss.common.options import mistake
 from gfss.evaluation.summary import Figures
 
 MetricName = Literal["per-image", "accumulated"]
@@ -223,5 +224,5 @@ def _explain(error: ValidationError) -> str:
         case "value_error":
             words = first["msg"].removeprefix("Value error, ")
         case _:
-            words = f"'{place}' is {first['input']!r:.60}, but {first['msg'][0].lower()}{first['msg'][1:]}"
+            words = mistake(first, place)
     return words + (f" (and {len(others)} more)" if others else "")

@@ -71,7 +71,11 @@ class Experiment:
         """A part of the base classes as novel ones, the others as base; true novel classes are void."""
         every = self.classes.base
         if part.count > len(every) // 2:
-            raise GfssError(f"{len(every)} base classes cannot be held out in {part.count} parts; take fewer parts")
+            most = len(every) // 2
+            fewer = f"2 to {most}, or to 0" if most > 1 else "0"
+            raise GfssError(
+                f"{len(every)} base classes cannot be held out in {part.count} parts; set training.held_out to {fewer}"
+            )
         out = tuple(int(c) for c in np.array_split(np.asarray(every), part.count)[part.number - 1])
         return catalog.Fold(tuple(c for c in every if c not in out), out)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 import gfss
 from gfss.common.errors import GfssError, unknown
+from gfss.common.options import mistake
 from gfss.experiments.spec import Recipe, chosen_methods
 
 SUFFIX = ".yaml"
@@ -56,8 +56,12 @@ def read_recipe(name: str | Path, changes: Sequence[str] = ()) -> Recipe:
         raise GfssError(f"cannot read the recipe {path}: {(error.strerror or '').lower()}") from None
     except RecursionError:
         raise GfssError(f"{path} is nested too deeply for a recipe; expected a table of keys such as data") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise GfssError(f"{path} is not valid YAML ({' '.join(str(error).split())})") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise GfssError(f"{path} is not valid YAML: {error.problem or 'a mistake'}{place}; correct it") from None
+    except (yaml.YAMLError, ValueError):
+        raise GfssError(f"{path} is not valid YAML (characters or numbers that cannot be read); correct it") from None
     if not isinstance(content, dict):
         raise GfssError(f"{path} holds no recipe; it should be a table of keys such as data, encoder and methods")
     for change in changes:
@@ -150,7 +154,7 @@ def _first_mistake(error: ValidationError) -> str:
         case "value_error":
             words = first["msg"].removeprefix("Value error, ")
             return f"'{place}': {words}" if place else words
-    return f"'{place}' is {reprlib.repr(first['input'])[:60]}, but {first['msg'][0].lower()}{first['msg'][1:]}"
+    return mistake(first, place)
 
 
 def _keys_at(path: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ Options of a stage are the name of a preset (``base: paper``) or a preset with c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -25,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from gfss.common.errors import unknown
+from gfss.common.errors import quoted, unknown
 from gfss.data import NAMES as PUBLIC_DATA
 from gfss.data.datasets.base import MIN_AREA
 from gfss.evaluation.protocols import ProtocolName
@@ -49,6 +50,7 @@ from gfss.models.novel.classifier import NovelOptions
 from gfss.training.base import BaseOptions
 from gfss.training.episodic_options import EpisodicOptions
 
+METHOD_NAME = re.compile(r"\w[\w.+@=-]{0,79}")
 HEAD_MAPS = ("pooled", "bottleneck")  # maps that the base model's head adds to the encoder's levels
 WITH_PUBLISHED_FORM = ("denet", "pfenet", "diam")
 
@@ -149,6 +151,10 @@ class Recipe(BaseModel):
             return value
         if not all(isinstance(name, str) for name in value):
             raise ValueError("names of methods are words; write a list of names, or a table with options behind them")
+        if strange := next((name for name in value if not METHOD_NAME.fullmatch(name)), None):
+            raise ValueError(
+                f"the method name {quoted(strange)} would be part of a path; use letters, digits and +-_.=@"
+            )
         if len(set(value)) < len(value):
             raise ValueError("a method is named twice")
         table = value if isinstance(value, Mapping) else dict.fromkeys(value)

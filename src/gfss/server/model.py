@@ -174,11 +174,13 @@ class Model:
         """
 
         def change(model: Segmenter) -> Report:
+            for known in {one.name for one in model.taught} & {lesson.name for lesson in lessons}:
+                model.forget(known)
+            first = model.lesson + 1
             for number, lesson in enumerate(lessons):
                 step(0.05 + 0.6 * number / len(lessons), f"teaching {lesson.name} from {len(lesson.images)} image(s)")
-                if lesson.name in {one.name for one in model.taught}:
-                    model.forget(lesson.name)
                 model.teach(lesson.name, list(lesson.images), list(lesson.masks), without=list(lesson.without))
+            model.join_lessons(first)
             step(0.7, "checking the known classes")
             return model.report()
 

@@ -136,7 +136,7 @@ def test_missing_mask_is_named(small: Dataset) -> None:
 
 def test_mask_value_without_class(tmp_path: Path) -> None:
     root = plain(tmp_path, {"a": boxes(1), "b": boxes(1, 3, 9)}, ["cat"])
-    with pytest.raises(GfssError, match=r"b\.png has the value 3, 9 but there are 1 classes"):
+    with pytest.raises(GfssError, match=r"b\.png has the value 3, 9 but 1 class\(es\) are named"):
         _ = read_folder(root, "train").members
 
 

@@ -70,7 +70,7 @@ def test_bad_lists(root: Path) -> None:
     with pytest.raises(GfssError, match="lists 'b' twice"):
         read_folder(root, "val")
     (root / "val.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(GfssError, match="not a readable text file"):
+    with pytest.raises(GfssError, match="not UTF-8 text"):
         read_folder(root, "val")
 
 

@@ -110,5 +110,5 @@ def test_bad_labelmap(tmp_path: Path, text: str, message: str) -> None:
 
 def test_damaged_zip(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"PK\x03\x04 not a zip")
-    with pytest.raises(GfssError, match=r"x\.zip is not a readable zip file"):
+    with pytest.raises(GfssError, match=r"x\.zip is not a whole zip file"):
         read_labels(tmp_path / "x.zip")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from gfss.common.errors import GfssError
-from gfss.models.encoders import build_encoder
+from gfss.models.encoders import build_encoder, huggingface
 from gfss.models.ops.fused_encoder import fused
 
 transformers = pytest.importorskip("transformers")
@@ -101,6 +102,27 @@ def test_unpretrained_has_the_architecture_but_other_weights(tmp_path: Path) -> 
     assert trained.weights_hash() != random.weights_hash()
     random.load_state_dict(trained.state_dict())
     assert trained.weights_hash() == random.weights_hash()
+
+
+def test_configuration_and_weights_are_of_the_revision_that_was_named_and_no_pickle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, asked = save(tmp_path, "resnet"), []
+
+    def remember(kind: Any) -> None:
+        load = kind.from_pretrained
+
+        def from_pretrained(place: str, *arguments: Any, **options: Any) -> Any:
+            asked.append((place, options.get("revision"), options.get("use_safetensors")))
+            return load(folder, *arguments, **{**options, "revision": "main"})
+
+        monkeypatch.setattr(kind, "from_pretrained", from_pretrained)
+
+    remember(transformers.AutoConfig)
+    remember(transformers.ResNetBackbone)
+    monkeypatch.setattr(huggingface, "_normalisation", lambda name: ([0.5] * 3, [0.25] * 3))
+    build_encoder("hf:someone/resnet@ed25f3a")
+    assert asked == [("someone/resnet", "ed25f3a", None), ("someone/resnet", "ed25f3a", True)]
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:

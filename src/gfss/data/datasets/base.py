@@ -157,6 +157,6 @@ def refuse_unknown_values(counts: np.ndarray, file: Path, classes: int) -> None:
     if len(strange):
         values = ", ".join(str(value) for value in strange[:5]) + (" ..." if len(strange) > 5 else "")
         raise GfssError(
-            f"{file} has the value {values} but there are {classes} classes (values 1 to {classes}, 0 background, "
+            f"{file} has the value {values} but {classes} class(es) are named (values from 1, 0 background, "
             f"{VOID} void); correct the mask or name the missing classes"
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, quoted
 from gfss.common.files import read_json, refuse_special, write_atomically
 from gfss.data.catalog import BACKGROUND_NAMES, VOID
 from gfss.data.datasets.base import REFERENCE_SIDE, Dataset
@@ -86,7 +86,7 @@ def unique_names(names: Iterable[str], source: Path) -> tuple[str, ...]:
     strange = next((name for name in result if not name.isprintable() or not 0 < len(name.strip()) <= 200), None)
     if strange is not None:
         raise GfssError(
-            f"{source} has a class called {strange!r:.80}; class names are printable text of at most 200 characters"
+            f"{source} has a class called {quoted(strange)}; class names are printable text of at most 200 characters"
         )
     if not result:
         raise GfssError(f"{source} names no class; at least one is needed")
@@ -120,8 +120,10 @@ def read_lines(path: Path) -> list[str]:
         return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except FileNotFoundError:
         raise GfssError(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise GfssError(f"{path} is not a readable text file ({error})") from None
+    except UnicodeDecodeError as error:
+        raise GfssError(f"{path} is not UTF-8 text (byte {error.start + 1}); save it as UTF-8") from None
+    except OSError as error:
+        raise GfssError(f"{path} cannot be read ({(error.strerror or 'no reason given').lower()})") from None
 
 
 def images_in(folder: Path) -> dict[str, Path]:

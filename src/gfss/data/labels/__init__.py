@@ -296,7 +296,8 @@ def _unzipped(path: Path) -> Path:
         OSError,
         ValueError,
     ) as error:
-        raise GfssError(f"{path} is not a readable zip file ({error}); export it again") from None
+        broken = "is damaged" if zipfile.is_zipfile(path) else "is not a whole zip file"
+        raise GfssError(f"{path} {broken}; export it again") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return _content(folder)

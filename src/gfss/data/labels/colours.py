@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, quoted
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
 from gfss.data.datasets.folder import read_lines, unique_names
 from gfss.data.images import open_image, read_colours
@@ -77,7 +77,8 @@ def _parse(line: str, path: Path) -> tuple[str, int]:
         name, colour = line.split(":")[:2]
         red, green, blue = (int(part) for part in colour.split(","))
     except ValueError:
-        raise GfssError(f"{path} has the line '{line:.60}'; expected 'name:r,g,b::'") from None
+        form = "name,r,g,b" if path.suffix == ".csv" else "name:r,g,b::"
+        raise GfssError(f"{path} has the line {quoted(line, 60)}; expected '{form}'") from None
     if not all(0 <= part <= 255 for part in (red, green, blue)):
         raise GfssError(f"{path} gives '{name:.60}' the colour {colour:.60}; each part is 0 to 255")
     return name, red << 16 | green << 8 | blue

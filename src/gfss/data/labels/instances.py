@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, quoted
 from gfss.common.files import is_file, read_json
 from gfss.common.progress import note
 from gfss.data.catalog import VOID
@@ -59,7 +59,7 @@ def coco_labels(
     missing = [picture.file_name for picture, place in zip(pictures, found, strict=True) if place is None]
     if missing:
         raise GfssError(
-            f"{len(missing)} of {len(pictures)} images of {path} were not found, first '{missing[0]}'; "
+            f"{len(missing)} of {len(pictures)} images of {path} were not found, first {quoted(missing[0])}; "
             "put them into a folder images/ beside it"
         )
     paths = tuple(place for place in found if place is not None)
@@ -233,11 +233,16 @@ def _polygons(outline: Any, height: int, width: int) -> list[np.ndarray]:
     """The polygons of an instance, each (points, 2); none for run lengths."""
     if not isinstance(outline, list):
         return []
+    if not all(isinstance(points, list) for points in outline):
+        raise ValueError("neither polygons nor run lengths")
+    if any(isinstance(value, list) for points in outline for value in points):
+        raise ValueError("coordinates that are not numbers")
     if any(len(points) % 2 for points in outline):
         raise ValueError("an odd number of coordinates")
-    polygons = [
-        np.asarray(points, dtype=np.float64).ravel() for points in outline if len(points) >= 6
-    ]  # others have no area
+    try:
+        polygons = [np.asarray(points, dtype=np.float64) for points in outline if len(points) >= 6]  # others: no area
+    except (ValueError, TypeError, OverflowError):
+        raise ValueError("coordinates that are not numbers") from None
     far = 2 * max(height, width)
     if not all((np.abs(points) <= far).all() for points in polygons):  # nor may one be NaN
         raise ValueError("a point lies far outside the image")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, quoted
 from gfss.common.files import is_file
 from gfss.data.catalog import VOID
 from gfss.data.datasets.folder import unique_names
@@ -43,7 +43,7 @@ def read_panoptic(path: Path, content: dict[str, Any], finder: Finder) -> Labels
             (
                 names[entry["image_id"]],
                 str(entry["file_name"]),
-                {int(s["id"]): VOID if s.get("iscrowd") else values[s["category_id"]] for s in entry["segments_info"]},
+                {_number(s): VOID if s.get("iscrowd") else _value(s, values) for s in entry["segments_info"]},
             )
             for entry in content["annotations"]
         ]
@@ -54,7 +54,9 @@ def read_panoptic(path: Path, content: dict[str, Any], finder: Finder) -> Labels
         found = [entry for entry in found if entry[0] is not None]
     missing = sum(1 for image, _, _ in found if image is None)
     if missing or not found:
-        raise GfssError(f"{missing} of {len(found)} images of {path} were not found; put them into images/ beside it")
+        raise GfssError(
+            f"{missing} of {len(found)} images of {path} were not found; put them into a folder images/ beside it"
+        )
     images = tuple(image for image, _, _ in found if image is not None)
     masks = tuple(mask for _, mask, _ in found)
 
@@ -80,3 +82,16 @@ def _draw(file: Path, ids: dict[int, int]) -> np.ndarray:
         raise GfssError(f"{file} has the segment {strange[0]} that the JSON file does not list; export both again")
     table = np.array([ids.get(int(number), VOID) for number in found], dtype=np.uint8)
     return table[where].reshape(numbers.shape)
+
+
+def _number(segment: dict[str, Any]) -> int:
+    try:
+        return int(segment["id"])
+    except (ValueError, OverflowError):
+        raise ValueError(f"a segment with the id {quoted(segment['id'], 20)}, not a whole number") from None
+
+
+def _value(segment: dict[str, Any], values: dict[Any, int]) -> int:
+    if segment["category_id"] not in values:
+        raise ValueError(f"a segment is of category {quoted(segment['category_id'], 20)}, not listed")
+    return values[segment["category_id"]]

@@ -93,7 +93,7 @@ def _names(path: Path, required: bool) -> list[str]:
     if isinstance(names, list) and names and all(isinstance(name, str | int) for name in names):
         return [str(name) for name in names]
     if required:
-        raise GfssError(f"{path} has no 'names'; a YOLO data.yaml lists the classes there")
+        raise GfssError(f"{path} has no list of class names; a YOLO data.yaml has it under 'names'")
     return []
 
 
@@ -137,7 +137,10 @@ def _draw(path: Path, size: tuple[int, int], classes: tuple[str, ...]) -> np.nda
     canvas = Image.new("L", (width, height), BACKGROUND)
     for value, points in sorted(objects, key=lambda pair: -_area(pair[1])):
         if value >= len(classes):
-            raise GfssError(f"{path} has class {value} but {len(classes)} are named (0 to {len(classes) - 1})")
+            raise GfssError(
+                f"{path} has class {value} but {len(classes)} are named (0 to {len(classes) - 1}); "
+                "add its name to data.yaml"
+            )
         ImageDraw.Draw(canvas).polygon([(float(x), float(y)) for x, y in points], fill=value + 1, outline=value + 1)
     return np.asarray(canvas)
 

@@ -72,7 +72,8 @@ def _load_backbone(name: str, pretrained: bool) -> Any:
         return kind(config).eval()
     try:
         backbone, report = kind.from_pretrained(
-            name,
+            place,
+            revision=revision,
             config=config,
             output_loading_info=True,
             use_safetensors=True,  # other weight files can run code
