@@ -25,7 +25,7 @@ from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import make_recipe
 from gfss.experiments.runner import run_plan
 from gfss.experiments.spec import Recipe
-from gfss.experiments.steps import Evaluation, Part, Plan
+from gfss.experiments.steps import Evaluation, Part, Plan, method_artifact
 from gfss.features.support import Support
 from gfss.methods.diam import Diam
 from gfss.methods.pcn import Calibrated
@@ -429,3 +429,28 @@ def test_what_recipes_and_records_name_is_needed(
     file.write_text(yaml.safe_dump(tiny_content(data)))
     monkeypatch.setattr(runner, "recipe_names", lambda: [str(file)])
     assert runner.needed_artifacts([tmp_path]) == records
+
+
+def test_a_calibrator_of_other_data_can_be_borrowed(tmp_path: Path) -> None:
+    """Trained on one data set, used on another with other numbers of classes, without any training there."""
+    first = tiny_recipe(tmp_path / "data", methods={"pcn-support": SMALL})
+    run_plan(Plan(first, tmp_path / "runs", tmp_path / "results", only="methods"))
+    folder = method_artifact(first, 0, "pcn-support", 1).folder(tmp_path / "runs")
+    shutil.copytree(tmp_path / "data", tmp_path / "own")
+    changes = {"methods": {"pcn-support": {"borrowed": str(folder)}, "nsf": None}, "novel_classes": ["pink"]}
+    own = tiny_recipe(tmp_path / "own", **changes)
+    plan = Plan(own, tmp_path / "own runs", tmp_path / "own results")
+    assert [step.kind for step in plan.steps if step.state == "todo"].count("method") == 0
+    assert len([step for step in plan.steps if step.kind == "base"]) == 1  # no held-out base models either
+    records = {record.method: record for record in run_plan(plan) if record.shots}
+    assert records["pcn-support"].spec["borrowed"] in folder.joinpath("method.json").read_text()
+    assert records["pcn-support"].figures != records["nsf"].figures
+    assert not plan.runs.joinpath("method").exists()
+
+
+def test_what_cannot_be_borrowed_is_answered_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(GfssError, match="only for calibrators"):
+        tiny_recipe(tmp_path / "data", methods={"acastle": {"borrowed": "x"}})
+    wrong = tiny_recipe(tmp_path / "data", methods={"pcn-support": {"borrowed": str(tmp_path)}})
+    with pytest.raises(GfssError, match="is not the folder of a trained method"):
+        method_artifact(wrong, 0, "pcn-support", 1)

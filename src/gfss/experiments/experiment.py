@@ -174,7 +174,9 @@ class Experiment:
         if isinstance(method, Calibrated) and method.inner.module is not None:
             method.inner = self.method(method.inner.name, shots)
         if method.module is not None:
-            if trained:
+            if borrowed := self.recipe.options_of(name).borrowed:
+                load_method(borrowed, method, base=self.base_model(left_out).card)
+            elif trained:
                 load_method(self._finished(self.method_artifact(name, shots, left_out)), method)
             method.module.to(self.device)
         return method

@@ -78,6 +78,7 @@ class MethodOptions(BaseModel):
         diam: makes the method a DIaM with these options.
         published: DENet and PFENet in their published width instead of one for CPUs, DIaM with its published weights.
         evaluated: False for a method that is only there because ``NAME+T`` stands on it.
+        borrowed: folder of a calibrator that was trained elsewhere, on the same encoder; it is used as it is.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -87,6 +88,7 @@ class MethodOptions(BaseModel):
     diam: Diams | None = None
     published: bool = False
     evaluated: bool = True
+    borrowed: Path | None = None
 
 
 class Recipe(BaseModel):
@@ -217,6 +219,8 @@ class Recipe(BaseModel):
             wrong.append(f"'methods.{name}' is another method already; take a new name for these options")
         if options.training and not self.is_trained(name):
             wrong.append(f"'methods.{name}.training' is set, but the method has no training")
+        if options.borrowed and not self.is_calibrated(name):
+            wrong.append(f"'methods.{name}.borrowed' is only for calibrators, such as pcn-support")
         if options.published and inner_method(name) not in WITH_PUBLISHED_FORM:
             wrong.append(f"'methods.{name}.published' is only for {', '.join(WITH_PUBLISHED_FORM)}")
         return wrong
@@ -265,7 +269,7 @@ class Recipe(BaseModel):
 
     def is_trained(self, name: str) -> bool:
         """Whether a method needs stage 2."""
-        return name in TRAINED or self.is_calibrated(name)
+        return (name in TRAINED or self.is_calibrated(name)) and not self.options_of(name).borrowed
 
     def training_of(self, name: str, shots: int) -> EpisodicOptions:
         """Options of stage 2 for a method that is evaluated at some number of shots."""

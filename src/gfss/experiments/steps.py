@@ -14,6 +14,7 @@ import torch
 
 from gfss.common.devices import CPU
 from gfss.common.errors import GfssError
+from gfss.common.files import read_json
 from gfss.data import NAMES as PUBLIC_DATA
 from gfss.data import open_dataset
 from gfss.data.datasets.base import MIN_AREA
@@ -88,7 +89,12 @@ def method_artifact(recipe: Recipe, fold: Fold, name: str, shots: int, left_out:
     own: dict[str, Any] = {"method": name} | ({"plugin": SOURCES[name]} if name in SOURCES else {})
     base = base_artifact(recipe, fold, left_out)
     parents = [base]
-    if calibrator := recipe.calibrator(name):
+    if borrowed := recipe.options_of(name).borrowed:
+        on = inner_method(name)
+        inner = method_artifact(recipe, fold, "nsf" if on == name else on, shots, left_out)
+        own = {"method": "calibrator", "on": inner.own, "borrowed": _checkpoint_hash(borrowed)}
+        parents += [inner] if is_stored(inner) else []
+    elif calibrator := recipe.calibrator(name):
         training = recipe.training_of(name, shots)
         on = inner_method(name)
         inner = method_artifact(recipe, fold, "nsf" if on == name else on, shots, left_out)
@@ -296,7 +302,8 @@ class Plan:
         return found
 
     def _held_out(self, name: str, shots: int) -> int:
-        return self.recipe.training_of(name, shots).held_out if self.recipe.is_calibrated(name) else 0
+        made = self.recipe.is_calibrated(name) and self.recipe.is_trained(name)
+        return self.recipe.training_of(name, shots).held_out if made else 0
 
     def _fold(self, fold: Fold) -> Iterator[Step]:
         evaluations = [] if self.only else [self._evaluation(one) for one in self.evaluations(fold)]
@@ -372,6 +379,13 @@ def data_fingerprint(data: str, root: Path | None, split: str) -> str:
 def _fingerprint(recipe: Recipe, split: str) -> str:
     """Of the files of custom data; a public data set is known by its name."""
     return "" if recipe.data in PUBLIC_DATA else data_fingerprint(recipe.data, recipe.root, split)
+
+
+def _checkpoint_hash(folder: Path) -> str:
+    """Of a method's checkpoint."""
+    if not (folder / "method.json").is_file():
+        raise GfssError(f"{folder} is not the folder of a trained method; those of gfss are in trained/method")
+    return str(read_json(folder / "method.json")["sha256"])[:12]
 
 
 @lru_cache(maxsize=8)
