@@ -17,7 +17,10 @@ from gfss.data.episodes import Task, task
 from gfss.evaluation.confusion import group_confusion
 from gfss.methods.trivial import BaseOnly
 from gfss.reporting.failures import Failure, edge_share, worst_tasks
-from gfss.reporting.figures import METHODS_OF, Grid, choose, make_figure
+from gfss.reporting.figures import METHODS_OF, choose, gained, make_figure, opposite, overconfident
+from gfss.reporting.grid import Grid
+from gfss.reporting.overview import draw_overview, shapes_of
+from gfss.reporting.paper_tables import printed_name
 
 TASK = Task((1,), ((0,),), (1, 2))
 
@@ -35,22 +38,63 @@ def experiment(tmp_path_factory: pytest.TempPathFactory):
     from gfss.experiments.steps import Plan
 
     folder = tmp_path_factory.mktemp("figure models")
-    recipe = make_recipe(tiny_content(folder / "data", methods=["npf", "nsf", "pcn-support"]))
+    recipe = make_recipe(tiny_content(folder / "data", methods=["npf-fitted", "nsf", "pcn-support"]))
     run_plan(Plan(recipe, folder / "runs", folder, only="methods"))
     return Experiment(recipe, 0, folder / "runs")
 
 
-@pytest.mark.parametrize("name", METHODS_OF)
-def test_every_figure_is_made_and_saved(name: str, experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [name for name in METHODS_OF if name != "fig2"])
+@pytest.mark.parametrize("kind", ["png", "pdf"])
+def test_every_figure_is_made_and_saved(
+    name: str, kind: str, experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gfss.reporting.figures.CANDIDATES", 3)
-    grid = make_figure(name, experiment, ["npf", "nsf", "pcn-support"], rows=2)
+    grid = make_figure(name, experiment, ["npf-fitted", "nsf", "pcn-support"], rows=2)
     assert len(grid.rows) == len(grid.notes) == 2
     assert all(len(row) == len(grid.header) for row in grid.rows)
     assert grid.header[:3] == ("support", "query", "truth")
-    expected = {m.upper() for m in METHODS_OF[name]} & {"NPF", "NSF", "PCN"}
+    expected = {printed_name(m) for m in METHODS_OF[name] if m in ("npf-fitted", "nsf", "pcn-support")}
     assert expected <= set(grid.header)
-    grid.save(tmp_path / "figure.png")
-    assert Image.open(tmp_path / "figure.png").width > 180 * len(grid.header)
+    assert next(iter(grid.legend)) == "novel class"
+    assert grid.heat == any("score" in title for title in grid.header)
+    assert all(("base score: " in note) == grid.heat for note in grid.notes)
+    path = tmp_path / f"figure.{kind}"
+    grid.save(path)
+    if kind == "png":
+        assert Image.open(path).width >= 300 * len(grid.header)  # 300 dpi, more than an inch each
+    else:
+        assert path.read_bytes().startswith(b"%PDF")
+
+
+def test_no_image_is_shown_twice(experiment) -> None:
+    source = experiment.val_source
+    tasks = [task(source.dataset, source.fold, 0, i) for i in range(6)]
+    for rule in (gained, overconfident, opposite):
+        chosen = choose(source, Background(), BaseOnly(), tasks, 5, rule)
+        assert len({one.image for one in chosen}) == len(chosen) == 5
+    worst = worst_tasks(source, Background(), tasks, 5)
+    assert len({one.task.queries[one.query] for one in worst}) == 5
+    assert len({one.task.novel for one in worst[:2]}) == 2  # the novel classes take turns
+
+
+def test_rules_count_the_pixels_that_they_name() -> None:
+    truth = torch.tensor([[[0, 1, 1, 3, 3, 255]]])  # two base classes, label 3 is novel
+    first, last = torch.tensor([[[0, 3, 3, 3, 0, 3]]]), torch.tensor([[[3, 3, 1, 3, 3, 3]]])
+    assert overconfident(first, last, truth, 2)[0].tolist() == [1]  # two base pixels taken, then one
+    assert gained(first, last, truth, 2)[0].tolist() == [1]
+    assert opposite(first, last, truth, 2)[0].tolist() == [1]  # one lost, two claimed
+
+
+def test_the_overview_has_the_shapes_of_the_model(experiment, tmp_path: Path) -> None:
+    shapes = shapes_of(experiment, 1)
+    base = len(experiment.classes.base)
+    side = experiment.model.encoder.map_size(33)
+    assert shapes.base == f"{base + 1} x {side} x {side}"
+    assert shapes.novel == f"2 x {side} x {side}"
+    assert shapes.fused == f"{base + 2} x {side} x {side}"
+    draw_overview(experiment, 1, tmp_path / "overview.svg")
+    text = (tmp_path / "overview.svg").read_text()
+    assert f"{base + 2} x {side} x {side}" in text
 
 
 def test_scores_before_and_after_calibration_are_both_shown(experiment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +105,7 @@ def test_scores_before_and_after_calibration_are_both_shown(experiment, monkeypa
 
 
 def test_a_figure_without_its_methods_is_refused(experiment) -> None:
-    with pytest.raises(GfssError, match="npf, nsf"):
+    with pytest.raises(GfssError, match="npf-fitted, nsf"):
         make_figure("fig5", experiment, ["pcn-support"])
     with pytest.raises(GfssError, match="did you mean 'fig1'"):
         make_figure("fig11", experiment, ["nsf"])
@@ -84,21 +128,23 @@ def test_an_object_at_the_edge_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edge", "taken", "reason"),
-    [(0.5, 0.9, "partial object"), (0.0, 0.9, "confusable class"), (0.0, 0.1, "intra-class variance")],
+    ("missed", "confused", "flooded", "words"),
+    [
+        (80, 10, 30, "missed (80 % of the object seen as background"),
+        (10, 80, 30, "confused (80 % of the object seen as cow"),
+        (40, 30, 250, "flooded (2.5 times the object's area wrongly claimed"),
+    ],
 )
-def test_reasons_of_failures(edge: float, taken: float, reason: str) -> None:
-    failure = Failure(TASK, 0, 3.2, edge, "cow", taken, 0.4)
-    assert failure.reason == reason
-    assert reason in failure.sentence("sheep")
-    assert "sheep, IoU 3.2" in failure.sentence("sheep")
+def test_reasons_of_failures(missed: int, confused: int, flooded: int, words: str) -> None:
+    failure = Failure(TASK, 0, 3.2, missed, confused, "cow", flooded, 100, 0.1, 0.4)
+    assert failure.sentence("sheep").startswith(f"sheep, IoU 3.2: {words}")
 
 
 def test_the_worst_tasks_are_found(source) -> None:
     tasks = [task(source.dataset, source.fold, 0, i) for i in range(4)]
     found = worst_tasks(source, Background(), tasks, 2)
     assert len(found) == 2
-    assert all(failure.iou == 0 and failure.taken_share == 0 for failure in found)
+    assert all((failure.iou, failure.reason, failure.missed) == (0, "missed", failure.area) for failure in found)
     taken = worst_tasks(source, BaseOnly(), tasks, 4)
     assert any(failure.taken_by for failure in taken)
     assert all(-1 <= failure.similarity <= 1.001 for failure in taken)
@@ -113,7 +159,8 @@ def test_confusion_of_methods_that_see_one_thing(source) -> None:
 
 def test_a_grid_keeps_pictures_inside_their_cells(tmp_path: Path) -> None:
     wide = np.zeros((50, 400, 3), dtype=np.uint8)
-    Grid(("one", "two"), [[wide, wide]], ["a note"]).save(tmp_path / "grid.png")
-    saved = np.asarray(Image.open(tmp_path / "grid.png"))
-    assert (saved[30, 6:180] == 0).all()
-    assert (saved[30, -5:] == 255).all()
+    Grid(("one", "two", "three"), [[wide, wide, wide]], [""]).save(tmp_path / "grid.png")
+    saved = np.asarray(Image.open(tmp_path / "grid.png").convert("L"))
+    middle = saved[int(300 * (0.24 + 1.15 / 2))]  # below the titles, in the middle of the row
+    edges = np.flatnonzero(np.diff((middle < 128).astype(int)))
+    assert len(edges) == 6  # three images, with room between them

@@ -23,13 +23,14 @@ def test_markdown_and_latex_escape_their_signs() -> None:
 
 
 def test_the_natural_width_folds_nothing() -> None:
-    table = Table("t", ("method", "0 base", "0 novel", "H"), [("a method", "1.00", "2.00 ± 0.10", "3.00")])
+    header = ("method", "fold 0 base / novel", "H")
+    table = Table("t", header, [("a method", "1.00 / 2.00", "3.00 ± 0.10")])
     console = Console(width=natural_width(table), file=io.StringIO())
     console.print(as_rich(table))
     lines = [line for line in console.file.getvalue().splitlines() if "method" in line]  # type: ignore[attr-defined]
     assert len(lines) == 2
     assert all(word in lines[1] for word in table.rows[0])
-    assert without_folds(table) == Table("t", ("method", "H"), [("a method", "3.00")])
+    assert without_folds(table) == Table("t", ("method", "H"), [("a method", "3.00 ± 0.10")])
 
 
 def test_a_terminal_shows_brackets_of_the_title() -> None:

@@ -51,6 +51,8 @@ def test_csv_has_one_row_per_record_and_metric() -> None:
         **{"data": "pascal", "fold": "2", "shots": "1", "encoder": "resnet50", "method": "pcn", "protocol": "paired"},
         **{"metric": "per-image", "tasks": "1000", "seeds": "3", "base": "60.0000", "novel": "40.0000"},
         **{"miou": "53.3333", "mean": "50.0000", "harmonic": "48.0000", "background": "90.0000", "settings": ""},
+        **{f"{name}_ci95": "" for name in ("base", "novel", "miou", "mean", "harmonic")},
+        "fewer_tasks": "",
     }
 
 

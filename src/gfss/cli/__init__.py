@@ -61,6 +61,7 @@ COMMANDS: dict[str, Entry] = {
     "run": Entry("run", "Run every step of a recipe that is not done yet.", RESEARCH),
     "evaluate": Entry("evaluate", "Evaluate methods and print their figures.", RESEARCH),
     "tables": Entry("tables", "Print records as tables.", RESEARCH),
+    "compare": Entry("compare", "Compare two methods on the same tasks.", RESEARCH),
     "tune": Entry("tune", "Compare settings on held-out base classes.", RESEARCH),
     "reproduce": Entry("reproduce", "Reproduce a table or figure of the paper.", RESEARCH),
     "runs": Entry("runs", "List what was trained; remove what is not needed.", RESEARCH, group=True),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
 from gfss.cli import options as o
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, unknown
 
 if TYPE_CHECKING:
     from gfss.evaluation.records import MetricName, Record
@@ -18,20 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 FIGURE_FOLDER = Path("figures")
-
-
-class Protocol(StrEnum):
-    """How methods are evaluated."""
-
-    PAIRED = "paired"
-    JOINT = "joint"
-
-
-class Metric(StrEnum):
-    """What is measured."""
-
-    PER_IMAGE = "per-image"
-    ACCUMULATED = "accumulated"
+PAPERS = "paired/per-image"
 
 
 class Format(StrEnum):
@@ -40,63 +27,77 @@ class Format(StrEnum):
     TEXT = "text"
     MD = "md"
     LATEX = "latex"
+    LATEX_ALL = "latex-all"
 
 
 @app.command("reproduce")
 def reproduce(
-    name: Annotated[str, typer.Argument(help="table1 to table8, or fig1 to fig6.")],
+    name: Annotated[str, typer.Argument(help="table1 to table9, or fig1 to fig6, as the paper numbers them.")],
     recipe: Annotated[str, typer.Option(help="Recipe with the models (default: the frozen one).")] = "",
     change: o.Changes = None,
     results: Annotated[list[Path] | None, typer.Option(help="Folders of records (default: results).")] = None,
-    protocol: Annotated[Protocol, typer.Option(help="Protocol (the paper's: paired).")] = Protocol.PAIRED,
-    metric: Annotated[Metric, typer.Option(help="Metric (the paper's: per-image).")] = Metric.PER_IMAGE,
-    style: Annotated[Format, typer.Option("--format", "-f", help="Output format of a table.")] = Format.TEXT,
+    under: Annotated[str, typer.Option(help="Protocol and metric, such as joint/accumulated.")] = PAPERS,
+    style: Annotated[
+        Format, typer.Option("--format", "-f", help="Output format of a table; latex-all keeps rows that were not run.")
+    ] = Format.TEXT,
 ) -> None:
     """Reproduce a table or figure of the paper from records and trained models, the paper's numbers beside ours.
 
-    Cells without a record say "not run", and how to fill them is said below.
+    Cells without a record say "not run", and how to fill them is said below; latex leaves such rows out.
+    per-image is the paper's metric as we infer it from the paper's numbers.
     Figures need the data and trained models; they are written to the folder figures.
     """
-    from gfss.reporting.paper_tables import FIGURES, target
+    from gfss.reporting.paper_tables import COSTS, FIGURES, SETTINGS, target
+    from gfss.reporting.reproduce import settings_table
 
-    places = results or [Path("results")]
+    if name == SETTINGS:
+        _print([settings_table()], style)
+        return
     if name not in FIGURES:
         target(name)
-    if name == "table8" and (protocol, metric) != (Protocol.PAIRED, Metric.PER_IMAGE):
-        raise GfssError("table8 shows H of the paired protocol under the per-image metric only; omit the options")
+    protocol, metric = _measured(under)
+    if name == COSTS and under != PAPERS:
+        raise GfssError(f"{name} shows H of the paired protocol under the per-image metric only; omit --under")
+    places = results or [Path("results")]
     plan = _plan(name, recipe, change or [], places[0])
     if name in FIGURES:
         typer.echo(f"{name}: {_figure(name, plan)}")
     else:
-        _tables(name, plan, places, protocol, metric, style, (_file(name, recipe), change or []))
+        tables = _tables(name, plan, places, protocol, metric)
+        _print([table for own in tables.values() for table in own], style)
+        for encoder, own in tables.items():
+            _say_what_is_missing(name, encoder, own, plan, protocol, (_file(name, recipe), change or []))
 
 
-def _tables(
-    name: str,
-    plan: Plan,
-    places: list[Path],
-    protocol: Protocol,
-    metric: Metric,
-    style: Format,
-    given: tuple[str, list[str]],
-) -> None:
-    """Print a table for every encoder that there are records of, and how gaps are filled.
+def _measured(under: str) -> tuple[str, MetricName]:
+    """Protocol and metric from their names."""
+    from gfss.evaluation.protocols import ProtocolName
+    from gfss.evaluation.records import MetricName
 
-    Args:
-        given: the recipe's name, and changes of it.
-    """
+    protocol, _, metric = under.partition("/")
+    metric = metric or "per-image"
+    for kind, given, known in (
+        ("protocol", protocol, get_args(ProtocolName)),
+        ("metric", metric, get_args(MetricName)),
+    ):
+        if given not in known:
+            raise unknown(kind, given, known)
+    return protocol, cast("MetricName", metric)
+
+
+def _tables(name: str, plan: Plan, places: list[Path], protocol: str, metric: MetricName) -> dict[str, list[Table]]:
+    """A table for every encoder that there are records of."""
     from gfss.reporting import reproduce as paper
+    from gfss.reporting.paper_tables import COSTS
 
     records = _records(places)
     tables: dict[str, list[Table]] = {}
     for encoder in paper.encoders_of(records, plan.recipe.data) or [plan.recipe.encoder]:
-        if name == "table8":
+        if name == COSTS:
             tables[encoder] = paper.cost_tables(records, places, encoder)
         else:
-            tables[encoder] = paper.make_tables(name, records, encoder, protocol, cast("MetricName", metric.value))
-    _print([table for own in tables.values() for table in own], style)
-    for encoder, own in tables.items():
-        _say_what_is_missing(name, encoder, paper.missing_rows(own), plan, protocol, given)
+            tables[encoder] = paper.make_tables(name, records, encoder, protocol, metric)
+    return tables
 
 
 def _plan(name: str, recipe: str, changes: list[str], out: Path) -> Plan:
@@ -118,7 +119,7 @@ def _file(name: str, recipe: str) -> str:
     """The recipe that a table or figure is about, if none is asked for the CPU-scale one."""
     from gfss.reporting.paper_tables import FIGURES, TABLES
 
-    return recipe or TABLES["table3" if name in FIGURES else name].recipes[0]
+    return recipe or TABLES["table2" if name in FIGURES else name].recipes[0]
 
 
 def _records(places: list[Path]) -> list[Record]:
@@ -136,13 +137,17 @@ def _figure(name: str, plan: Plan) -> Path:
     from gfss.experiments.experiment import Experiment
     from gfss.experiments.requirements import missing
     from gfss.reporting.figures import make_figure
+    from gfss.reporting.overview import draw_overview
 
     recipe = plan.recipe
     if sentence := missing(recipe):
         raise GfssError(f"{name} cannot be made: {sentence}")
     experiment = Experiment(recipe, recipe.folds[0], plan.runs, plan.device)
+    path = FIGURE_FOLDER / f"{name}-{recipe.data_name}-{recipe.encoder}.pdf"
+    if name == "fig2":
+        draw_overview(experiment, recipe.shots[0], path)
+        return path
     grid = make_figure(name, experiment, recipe.evaluated, recipe.shots[0], recipe.seeds[0])
-    path = FIGURE_FOLDER / f"{name}-{recipe.data_name}-{recipe.encoder}.png"
     grid.save(path)
     for note in grid.notes:
         typer.echo(note)
@@ -152,15 +157,22 @@ def _figure(name: str, plan: Plan) -> Path:
 def _print(tables: list[Table], style: Format) -> None:
     from gfss.cli.tables import print_tables
     from gfss.reporting.formats import as_latex, as_markdown
+    from gfss.reporting.reproduce import with_printed_names, without_gaps
 
-    if style is Format.TEXT:
-        print_tables(tables)
-    else:
-        typer.echo((as_markdown if style is Format.MD else as_latex)(tables), nl=False)
+    match style:
+        case Format.TEXT:
+            print_tables(tables)
+        case Format.MD:
+            typer.echo(as_markdown(tables), nl=False)
+        case Format.LATEX:
+            full = [table for table in map(without_gaps, tables) if table.rows]
+            typer.echo(as_latex([with_printed_names(table) for table in full]), nl=False)
+        case Format.LATEX_ALL:
+            typer.echo(as_latex([with_printed_names(table) for table in tables]), nl=False)
 
 
 def _say_what_is_missing(
-    name: str, encoder: str, methods: list[str], plan: Plan, protocol: Protocol, given: tuple[str, list[str]]
+    name: str, encoder: str, tables: list[Table], plan: Plan, protocol: str, given: tuple[str, list[str]]
 ) -> None:
     """Below a table with gaps: how they are filled, and what that needs.
 
@@ -170,7 +182,9 @@ def _say_what_is_missing(
     from gfss.experiments.recipes import read_recipe
     from gfss.experiments.requirements import missing
     from gfss.reporting.paper_tables import TABLES
+    from gfss.reporting.reproduce import missing_rows
 
+    methods = missing_rows(tables)
     if not methods:
         return
     words = f"not run with {encoder}: {', '.join(methods)}"

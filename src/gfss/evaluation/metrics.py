@@ -2,8 +2,9 @@
 
 Labels are those of a fold: 0 background, 1..N base classes, then novel classes, 255 void in the truth.
 
-``per-image`` is the paper's metric: IoU inside each image that contains the class, averaged over the images of
-a task, then over tasks. A false positive in an image without the class costs that class nothing.
+``per-image`` is the paper's metric, as we infer it from the paper's numbers: IoU inside each image that contains the
+class, averaged over the images of a task, then over tasks. A false positive in an image without the class costs that
+class nothing.
 ``accumulated`` is the usual one: intersection and union summed over everything, then divided.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import torch
@@ -120,6 +121,23 @@ class Metric(ABC):
     def _values(self) -> list[float]:
         """IoU in 0..1 of background, base and novel classes; nan for a class without a figure."""
 
+    @abstractmethod
+    def _task_values(self) -> list[list[float]]:
+        """For every task the values of background, base and novel classes in 0..1 (nan: none); see :meth:`per_task`."""
+
+    def per_task(self) -> tuple[list[float], list[float]]:
+        """Base and novel of every task in percent, in the order of the tasks, for statistics.
+
+        Under ``per-image`` they are the figures of the task itself. ``accumulated`` has no figure of a single task:
+        here a value is the figure of all tasks plus the number of tasks times what this task adds to it (the influence
+        of the task), so that the mean of the values is the figure.
+        """
+        first = 1 + len(self.base)
+        rows = self._task_values()
+        parts = ([_mean(_known(row[start:end])) for row in rows] for start, end in ((1, first), (first, None)))
+        base, novel = ([100 * (0.0 if math.isnan(value) else value) for value in part] for part in parts)
+        return base, novel
+
     def summary(self, with_background: bool = False) -> Figures:
         """The figures over all tasks so far, in percent; optionally with the background as a base class."""
         background, *rest = (None if math.isnan(value) else 100 * value for value in self._values())
@@ -145,7 +163,7 @@ class Metric(ABC):
 
 
 class PerImage(Metric):
-    """The paper's metric: mean over tasks of the mean over images of a task.
+    """The paper's metric, as we infer it: mean over tasks of the mean over images of a task.
 
     A base class counts in every task, with 0 where no image of the task contains it; a novel class counts in
     its own tasks.
@@ -169,9 +187,12 @@ class PerImage(Metric):
         """See ``Metric.restore``."""
         self._seen = [[math.nan if value is None else float(value) for value in row] for row in state]
 
+    def _task_values(self) -> list[list[float]]:
+        return self._seen
+
     def _values(self) -> list[float]:
         columns = zip(*self._seen, strict=True) if self._seen else [()] * (1 + len(self.base) + len(self.novel))
-        return [_mean([value for value in column if not math.isnan(value)]) for column in columns]
+        return [_mean(_known(column)) for column in columns]
 
 
 class Accumulated(Metric):
@@ -179,25 +200,44 @@ class Accumulated(Metric):
 
     def __init__(self, base: Sequence[str], novel: Sequence[str]) -> None:
         super().__init__(base, novel)
-        self._seen = torch.zeros(1 + len(self.base) + len(self.novel), 3, dtype=torch.int64)
+        self._seen: list[Tensor] = []  # counts of every task, (classes, 3)
 
     def update(self, counts: Tensor, novel: Sequence[str] | None = None) -> None:
-        """Take images of a task; see ``Metric.update``."""
-        self._seen[self._places(counts, novel)] += counts.sum(dim=0).cpu()
+        """Take one whole task; see ``Metric.update``."""
+        own = torch.zeros(1 + len(self.base) + len(self.novel), 3, dtype=torch.int64)
+        own[self._places(counts, novel)] = counts.sum(dim=0).cpu()
+        self._seen.append(own)
 
     def state(self) -> list[Any]:
-        """Counts of every class."""
-        return self._seen.tolist()  # type: ignore[no-any-return]
+        """Counts of every class in every task."""
+        return [counts.tolist() for counts in self._seen]
 
     def restore(self, state: list[Any]) -> None:
         """See ``Metric.restore``."""
-        self._seen = torch.tensor(state, dtype=torch.int64).view_as(self._seen)
+        classes = 1 + len(self.base) + len(self.novel)
+        self._seen = [torch.tensor(counts, dtype=torch.int64).view(classes, 3) for counts in state]
+
+    def _task_values(self) -> list[list[float]]:
+        if not self._seen:
+            return []
+        counts = torch.stack(self._seen).double()  # (tasks, classes, 3)
+        whole = accumulated_iou(counts.sum(dim=0))
+        intersection, predicted, true = counts.unbind(dim=-1)
+        union = predicted + true - intersection
+        moved = (intersection - whole * union) * len(counts) / union.sum(dim=0)
+        return (whole + moved).tolist()
 
     def _values(self) -> list[float]:
-        return accumulated_iou(self._seen).tolist()
+        classes = 1 + len(self.base) + len(self.novel)
+        counts = torch.stack(self._seen).sum(dim=0) if self._seen else torch.zeros(classes, 3, dtype=torch.int64)
+        return accumulated_iou(counts).tolist()
 
 
 METRICS: dict[str, type[Metric]] = {"per-image": PerImage, "accumulated": Accumulated}
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
 
 
 def _mean(values: list[float]) -> float:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,7 @@ import gfss
 from gfss.common.errors import GfssError
 from gfss.common.files import read_json, write_atomically
 from gfss.common.options import mistake
+from gfss.evaluation.metrics import Metric
 from gfss.evaluation.summary import Figures
 
 MetricName = Literal["per-image", "accumulated"]
@@ -47,6 +48,15 @@ class Run(BaseModel):
     versions: dict[str, str] = {}
 
 
+class PerTask(BaseModel):
+    """Base and novel of every task in percent, to two digits; see :meth:`gfss.evaluation.metrics.Metric.per_task`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    base: list[float]
+    novel: list[float]
+
+
 class Record(BaseModel):
     """One run: a method evaluated on one fold under one protocol.
 
@@ -65,6 +75,7 @@ class Record(BaseModel):
         novel_classes: names of the novel classes.
         supports: for every task the ids of its support images, class by class.
         figures: figures in percent under each metric.
+        per_task: base and novel of every task under each metric; None in records from before they were kept.
         run: time, memory and versions, the only part that may differ when a run is repeated.
     """
 
@@ -84,6 +95,7 @@ class Record(BaseModel):
     novel_classes: list[str]
     supports: list[list[str]]
     figures: dict[MetricName, Figures] = Field(min_length=1)
+    per_task: dict[MetricName, PerTask] | None = None
     run: Run = Run()
 
     @field_validator("figures")
@@ -95,10 +107,35 @@ class Record(BaseModel):
                 raise ValueError(f"the classes of '{metric}' should be the base and novel classes of the record")
         return figures
 
+    @field_validator("per_task")
+    @classmethod
+    def _has_every_task(
+        cls, per_task: dict[MetricName, PerTask] | None, info: ValidationInfo
+    ) -> dict[MetricName, PerTask] | None:
+        for metric, values in (per_task or {}).items():
+            if {len(values.base), len(values.novel)} != {info.data.get("tasks")}:
+                raise ValueError(f"the figures of single tasks of '{metric}' should be as many as the tasks")
+        return per_task
+
 
 def same_result(first: Record, second: Record) -> bool:
-    """Whether two records are equal apart from time, memory and versions."""
-    return first.model_dump(exclude={"run"}) == second.model_dump(exclude={"run"})
+    """Whether two records are equal apart from time, memory and versions; older ones lack figures of single tasks."""
+    left_out = {"run"} if first.per_task and second.per_task else {"run", "per_task"}
+    return first.model_dump(exclude=left_out) == second.model_dump(exclude=left_out)
+
+
+def per_task(metrics: Mapping[str, Metric], order: Sequence[int]) -> dict[MetricName, PerTask]:
+    """Figures of single tasks for a record.
+
+    Args:
+        order: number of the task that each value belongs to.
+    """
+    found: dict[MetricName, PerTask] = {}
+    for name, metric in metrics.items():
+        parts = (dict(zip(order, values, strict=True)) for values in metric.per_task())
+        base, novel = ([round(part[number], 2) for number in sorted(part)] for part in parts)
+        found[cast(MetricName, name)] = PerTask(base=base, novel=novel)
+    return found
 
 
 def write_record(path: Path | str, record: Record) -> None:
@@ -116,10 +153,10 @@ def write_records(records: Mapping[Path, Record]) -> None:
 
 
 def _as_text(record: Record) -> str:
-    """A record as JSON; the lists of names and supports take one line each."""
+    """A record as JSON; the lists of names and supports and the figures of single tasks take one line each."""
     lines = []
-    for key, value in record.model_dump(mode="json").items():
-        indent = 1 if isinstance(value, dict) else None
+    for key, value in record.model_dump(mode="json", exclude=None if record.per_task else {"per_task"}).items():
+        indent = 1 if isinstance(value, dict) and key != "per_task" else None
         text = json.dumps(value, ensure_ascii=False, indent=indent).replace("\n", "\n ")
         lines.append(f" {json.dumps(key)}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
@@ -142,7 +179,7 @@ def read_records(paths: Iterable[Path]) -> list[Record]:
     records: list[Record] = []
     for path in find_records(paths):
         record = read_record(path)
-        run = record.model_dump_json(exclude={"supports", "figures", "run", "artifacts"})
+        run = record.model_dump_json(exclude={"supports", "figures", "per_task", "run", "artifacts"})
         twin = known.setdefault(run, path)
         if twin != path and not same_result(read_record(twin), record):
             raise GfssError(

@@ -14,7 +14,7 @@ from gfss.common.errors import GfssError
 from gfss.common.progress import track
 from gfss.data.task_set import TaskImages, TaskSet
 from gfss.evaluation.metrics import METRICS, image_counts
-from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, versions
+from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, per_task, versions
 from gfss.evaluation.results import MethodResult, Outcome
 from gfss.evaluation.summary import Figures
 
@@ -93,6 +93,7 @@ class Scorer:
             novel_classes=list(tasks.novel_classes),
             supports=[[source.ids[i] for group in task.supports for i in group] for task in drawn],
             figures={cast(MetricName, key): metric.summary() for key, metric in result.metrics.items()},
+            per_task=per_task(result.metrics, done),
             run=Run(
                 seconds={"all methods": time.perf_counter() - self._start},
                 peak_memory_mb=peak_memory_mb(),

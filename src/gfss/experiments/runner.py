@@ -26,7 +26,16 @@ from gfss.evaluation.base_model import base_miou
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.partial_results import kept_results
 from gfss.evaluation.protocols import draw_tasks, evaluate_methods
-from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, read_records, versions, write_records
+from gfss.evaluation.records import (
+    MetricName,
+    Record,
+    Run,
+    peak_memory_mb,
+    per_task,
+    read_records,
+    versions,
+    write_records,
+)
 from gfss.evaluation.results import MethodResult
 from gfss.evaluation.summary import summarise
 from gfss.experiments.artifacts import Artifact, plain
@@ -212,8 +221,10 @@ def evaluate_step(experiment: Experiment, step: Step, out: Path | None) -> list[
     shared = workers.gather(evaluate_methods(methods, source, drawn[workers.rank :: workers.world], supports, kept))
     results = {name: reduce(add, (part[name] for part in shared)) for name in shared[0]}
     seconds = {"prepare": prepared, "all methods": time.perf_counter() - start}
+    order = [number for rank in range(workers.world) for number in range(len(drawn))[rank :: workers.world]]
     records = [
-        _record(experiment, evaluation, name, results[name], drawn, supports or source, seconds) for name in step.left
+        _record(experiment, evaluation, name, results[name], (drawn, order), supports or source, seconds)
+        for name in step.left
     ]
     if workers.rank == 0:
         _write(records, evaluation, out)
@@ -240,11 +251,17 @@ def _record(
     evaluation: Evaluation,
     name: str,
     result: MethodResult,
-    drawn: list[Task],
+    tasks: tuple[list[Task], list[int]],
     source: EpisodeSampler,
     seconds: Mapping[str, float],
 ) -> Record:
-    """The record of one method; ``source`` is that of the supports."""
+    """The record of one method.
+
+    Args:
+        tasks: all tasks, and the order in which their results came.
+        source: of the supports.
+    """
+    drawn, order = tasks
     ids, names = source.dataset.ids, source.dataset.classes
     return Record(
         **_place(experiment, evaluation, name),
@@ -252,6 +269,7 @@ def _record(
         novel_classes=[names[c - 1] for c in source.fold.novel],
         supports=[[ids[i] for group in task.supports for i in group] for task in drawn],
         figures={cast(MetricName, key): metric.summary() for key, metric in result.metrics.items()},
+        per_task=per_task(result.metrics, order),
         run=_run(experiment, {**result.seconds, **seconds}),
     )
 

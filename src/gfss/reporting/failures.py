@@ -1,7 +1,7 @@
-"""Failure cases: the worst tasks of a method, each with the likely reason by measurable criteria.
+"""Failure cases: the worst queries of a method, each with what went wrong, by counting pixels.
 
-The paper names three reasons: only part of the object is in the image, the object looks unlike the support's
-(variance inside the class), and a known class that looks alike takes it.
+The object was *missed* (seen as background), *confused* (seen as a known class), or the novel class *flooded* the image
+(claimed pixels that are not its own); the largest of the three is the reason.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from gfss.methods.base import Method
 from gfss.models.fusion import mask_shares, masked_average
 from gfss.models.ops.upsample import class_map
 
-Reason = Literal["partial object", "confusable class", "intra-class variance"]
-CUT_OFF = 0.12  # share of the outline on the image's edge from which an object counts as cut off
-TAKEN = 0.5  # share of the missed pixels that one base class must have taken to count as confusable
+WORST = 3  # queries of a task that may be shown
+Reason = Literal["missed", "confused", "flooded"]
 
 
 @dataclass(frozen=True)
@@ -34,42 +33,50 @@ class Failure:
         task: the task.
         query: place of the query among the task's queries.
         iou: of the novel class in this query, in percent.
+        missed: pixels of the object that are seen as background.
+        confused: pixels of the object that are seen as the base class that took most of it.
+        taken_by: that class, empty if none took any.
+        flooded: pixels outside the object that are seen as the novel class.
+        area: pixels of the object.
         edge_share: share of the object's outline that lies on the edge of the image.
-        taken_by: base class that took most of the missed pixels, empty if none did.
-        taken_share: its share of the missed pixels.
         similarity: cosine between the object's mean feature and the support's.
     """
 
     task: Task
     query: int
     iou: float
-    edge_share: float
+    missed: int
+    confused: int
     taken_by: str
-    taken_share: float
+    flooded: int
+    area: int
+    edge_share: float
     similarity: float
 
     @property
     def reason(self) -> Reason:
-        """Cut off first, then taken by a known class; what is neither looks unlike its support."""
-        if self.edge_share >= CUT_OFF:
-            return "partial object"
-        return "confusable class" if self.taken_share >= TAKEN else "intra-class variance"
+        """What cost most pixels."""
+        counts: dict[Reason, int] = {"missed": self.missed, "confused": self.confused, "flooded": self.flooded}
+        return max(counts, key=lambda reason: counts[reason])
 
     def sentence(self, name: str) -> str:
         """In words; ``name`` is the novel class."""
-        taken = f"{100 * self.taken_share:.0f} % of the missed pixels went to {self.taken_by}" if self.taken_by else ""
-        parts = [
-            f"{100 * self.edge_share:.0f} % of the outline on the edge",
-            taken or "no known class took it",
-            f"similarity to the support {self.similarity:.2f}",
-        ]
-        return f"{name}, IoU {self.iou:.1f}: {self.reason} ({', '.join(parts)})"
+        area = max(1, self.area)
+        what = {
+            "missed": f"{100 * self.missed / area:.0f} % of the object seen as background",
+            "confused": f"{100 * self.confused / area:.0f} % of the object seen as {self.taken_by}",
+            "flooded": f"{self.flooded / area:.1f} times the object's area wrongly claimed",
+        }[self.reason]
+        return (
+            f"{name}, IoU {self.iou:.1f}: {self.reason} ({what}; {100 * self.edge_share:.0f} % of its outline on the "
+            f"edge, similarity to the support {self.similarity:.2f})"
+        )
 
 
 @torch.no_grad()
 def worst_tasks(source: EpisodeSampler, method: Method, tasks: Sequence[Task], count: int) -> list[Failure]:
-    """The worst query of each of the worst tasks, by the novel class's mean IoU over its own queries."""
-    judged: list[tuple[float, Failure]] = []
+    """The worst queries by the novel class's IoU, novel classes taking turns, no image twice."""
+    judged: dict[int, list[Failure]] = {}
     for drawn in tasks:
         method.learn(source.support(drawn, source.fold))
         own = range(0, len(drawn.queries), 2)  # the first of each pair shows the novel class
@@ -80,10 +87,16 @@ def worst_tasks(source: EpisodeSampler, method: Method, tasks: Sequence[Task], c
         predicted = class_map(method.scores(features), size)
         novel = len(source.fold.base) + 1
         ious = [_iou(p, t, novel) for p, t in zip(predicted, truth, strict=True)]
-        lowest = min(range(len(ious)), key=ious.__getitem__)
-        judged.append((sum(ious) / len(ious), _failure(source, drawn, 2 * lowest, predicted[lowest], truth[lowest])))
-    judged.sort(key=lambda pair: pair[0])
-    return [failure for _, failure in judged[:count]]
+        lowest = sorted(range(len(ious)), key=ious.__getitem__)[:WORST]
+        found = [_failure(source, drawn, 2 * place, predicted[place], truth[place]) for place in lowest]
+        judged.setdefault(drawn.novel[0], []).extend(found)
+    ranked = [sorted(group, key=lambda failure: failure.iou) for group in judged.values()]
+    chosen: dict[int, Failure] = {}
+    for turn in range(max(map(len, ranked), default=0)):
+        for failure in (group[turn] for group in ranked if turn < len(group)):
+            if len(chosen) < count:
+                chosen.setdefault(failure.task.queries[failure.query], failure)
+    return list(chosen.values())
 
 
 def edge_share(mask: Tensor, inside: Tensor) -> float:
@@ -101,18 +114,19 @@ def edge_share(mask: Tensor, inside: Tensor) -> float:
 def _failure(source: EpisodeSampler, drawn: Task, query: int, predicted: Tensor, truth: Tensor) -> Failure:
     novel = len(source.fold.base) + 1
     mask = truth == novel
-    missed = predicted[mask & (predicted != novel)].long()
-    base_counts = torch.bincount(missed, minlength=novel)[1:novel]
-    taker = int(base_counts.argmax())
-    share = float(base_counts[taker]) / max(1, len(missed))
-    class_id = source.fold.base[taker]
+    seen = torch.bincount(predicted[mask].long(), minlength=novel + 1)
+    taker = int(seen[1:novel].argmax())
+    taken = int(seen[1 + taker])
     return Failure(
         task=drawn,
         query=query,
         iou=_iou(predicted, truth, novel),
+        missed=int(seen[0]),
+        confused=taken,
+        taken_by=source.dataset.classes[source.fold.base[taker] - 1] if taken else "",
+        flooded=int(((predicted == novel) & ~mask & (truth != VOID)).sum()),
+        area=int(mask.sum()),
         edge_share=edge_share(mask, _image_area(truth)),
-        taken_by=source.dataset.classes[class_id - 1] if share > 0 else "",
-        taken_share=share,
         similarity=_similarity(source, drawn, query, truth),
     )
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from gfss.common.errors import GfssError, unknown
-from gfss.common.files import write_atomically
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task, task
 from gfss.experiments.experiment import Experiment
@@ -23,7 +20,9 @@ from gfss.methods.score_fusion import NormalisedScoreFusion
 from gfss.models.ops.upsample import class_map
 from gfss.models.pspnet import Features
 from gfss.reporting.failures import worst_tasks
-from gfss.reporting.task_images import TaskView, view_task
+from gfss.reporting.grid import Grid
+from gfss.reporting.paper_tables import printed_name
+from gfss.reporting.task_images import NOVEL_COLOUR, TaskView, label_colours, view_task
 
 # methods that a figure shows, in its order; those that the recipe lacks are left out
 METHODS_OF: dict[str, tuple[str, ...]] = {
@@ -31,41 +30,11 @@ METHODS_OF: dict[str, tuple[str, ...]] = {
     "fig2": ("nsf", "pcn-support"),
     "fig3": ("denet", "pfenet", "acastle", "capl", "nsf", "pcn-support"),
     "fig4": ("nsf", "pcn-support"),
-    "fig5": ("npf", "nsf"),
+    "fig5": ("npf-fitted", "nsf"),
     "fig6": ("nsf", "pcn-support"),
 }
 CANDIDATES = 30  # tasks that the rows of a figure are chosen from
-CELL, GAP, TITLE, NOTE = 180, 6, 22, 18  # pixels of a saved figure
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Images in rows.
-
-    Attributes:
-        header: over the columns.
-        rows: images (height, width, 3) uint8.
-        notes: a sentence per row.
-    """
-
-    header: tuple[str, ...]
-    rows: list[list[np.ndarray]]
-    notes: list[str]
-
-    def save(self, path: Path) -> None:
-        """Write the grid as one PNG."""
-        row_height = CELL + NOTE + GAP
-        canvas = Image.new("RGB", (len(self.header) * (CELL + GAP) + GAP, TITLE + len(self.rows) * row_height), "white")
-        draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(13)
-        for column, name in enumerate(self.header):
-            draw.text((GAP + column * (CELL + GAP), 3), name, fill="black", font=font)
-        for number, (row, note) in enumerate(zip(self.rows, self.notes, strict=True)):
-            top = TITLE + number * row_height
-            for column, image in enumerate(row):
-                canvas.paste(ImageOps.contain(Image.fromarray(image), (CELL, CELL)), (GAP + column * (CELL + GAP), top))
-            draw.text((GAP, top + CELL), note, fill="#445566", font=font)
-        with write_atomically(path) as file:
-            canvas.save(file, format="PNG")
+QUERIES = 6  # of each of them
 
 
 class Probabilities(Method):
@@ -90,20 +59,25 @@ class Chosen:
     query: int
     note: str
 
+    @property
+    def image(self) -> int:
+        """Number of the query image in its data set."""
+        return self.task.queries[self.query]
+
 
 def make_figure(
     name: str, experiment: Experiment, methods: Sequence[str], shots: int = 1, seed: int = 0, rows: int = 4
 ) -> Grid:
-    """A figure of the paper.
+    """A figure of the paper that is made of images; figure 2 is drawn by :mod:`gfss.reporting.overview`.
 
     Args:
-        name: ``fig1`` (overconfidence), ``fig2`` (the pipeline), ``fig3`` (all methods), ``fig4`` (score maps before
-            and after calibration), ``fig5`` (NPF and NSF) or ``fig6`` (failure cases).
+        name: ``fig1`` (overconfidence), ``fig3`` (all methods), ``fig4`` (score maps before and after calibration),
+            ``fig5`` (NPF and NSF) or ``fig6`` (failure cases).
         methods: names of methods that may be shown.
         rows: how many queries.
     """
-    if name not in METHODS_OF:
-        raise unknown("figure of the paper", name, METHODS_OF)
+    if name not in METHODS_OF or name == "fig2":
+        raise unknown("figure of images of the paper", name, [one for one in METHODS_OF if one != "fig2"])
     names = [method for method in METHODS_OF[name] if method in methods]
     if not names:
         raise GfssError(f"{name} shows {', '.join(METHODS_OF[name])}, but the recipe has none of them")
@@ -113,35 +87,89 @@ def make_figure(
     if name == "fig6":
         chosen = _failures(source, shown[-1], tasks, rows)
     else:
-        chosen = choose(source, shown[0], shown[-1], tasks, rows)
+        chosen = choose(source, shown[0], shown[-1], tasks, rows, RULES.get(name, gained))
     heat = NormalisedScoreFusion(experiment.fitter)
-    images = [_row(name, source, one, shown, heat) for one in chosen]
-    return Grid(tuple(images[0]), [list(row.values()) for row in images], [one.note for one in chosen])
+    views = [_row(name, source, one, shown, heat) for one in chosen]
+    labels = sorted({label for _, view in views for label in view.shown})
+    colours, names_of = label_colours(len(source.fold.base)), source.dataset.classes
+    legend: dict[str, tuple[int, int, int]] = {"novel class": NOVEL_COLOUR}
+    for label in labels:
+        red, green, blue = map(int, colours[label])
+        legend[names_of[source.fold.base[label - 1] - 1]] = (red, green, blue)
+    return Grid(
+        tuple(views[0][0]),
+        [list(row.values()) for row, _ in views],
+        [one.note + _base_note(name, view) for one, (_, view) in zip(chosen, views, strict=True)],
+        legend,
+        name in WITH_HEAT,
+    )
+
+
+Rule = Callable[[Tensor, Tensor, Tensor, int], tuple[Tensor, str]]
+
+
+def gained(first: Tensor, last: Tensor, truth: Tensor, base: int) -> tuple[Tensor, str]:
+    """Pixels that the last method gets right and the first does not, less the opposite."""
+    right = [((predicted == truth) & (truth != VOID)).sum(dim=(1, 2)) for predicted in (first, last)]
+    return right[1] - right[0], "{last} gets {share:+.1f} % of the pixels right compared with {first}"
+
+
+def overconfident(first: Tensor, last: Tensor, truth: Tensor, base: int) -> tuple[Tensor, str]:
+    """Pixels of base objects that the first method gives to the novel class and the last does not."""
+    objects = (truth > 0) & (truth <= base)
+    taken = [(objects & (predicted > base)).sum(dim=(1, 2)) for predicted in (first, last)]
+    return taken[0] - taken[1], "{first} gives {share:.1f} % of the pixels, of base objects, to the novel class"
+
+
+def opposite(first: Tensor, last: Tensor, truth: Tensor, base: int) -> tuple[Tensor, str]:
+    """Novel pixels that the first method loses, and base pixels that the last gives to the novel class: the fewer."""
+    known = (truth <= base) & (truth != VOID)
+    lost = ((truth > base) & (truth != VOID) & (first <= base)).sum(dim=(1, 2))
+    claimed = (known & (last > base)).sum(dim=(1, 2))
+    return torch.minimum(lost, claimed), "{first} loses and {last} wrongly claims {share:.1f} % of the pixels or more"
+
+
+RULES: dict[str, Rule] = {"fig1": overconfident, "fig5": opposite}
+WITH_HEAT = ("fig1", "fig4")
 
 
 @torch.no_grad()
-def choose(source: EpisodeSampler, first: Method, last: Method, tasks: Sequence[Task], rows: int) -> list[Chosen]:
-    """The queries in which two methods differ most in right pixels, best gain first, novel classes taking turns."""
+def choose(
+    source: EpisodeSampler, first: Method, last: Method, tasks: Sequence[Task], rows: int, rule: Rule = gained
+) -> list[Chosen]:
+    """The queries that a rule rates highest, novel classes taking turns, no image twice."""
     best: dict[int, list[tuple[int, Chosen]]] = {}
     for drawn in tasks:
         support = source.support(drawn, source.fold)
-        images = list(drawn.queries[:6])
+        images = list(drawn.queries[:QUERIES])
         features = source.store.features(images)
         truth = source.store.labels(images, source.fold.label_table(drawn.novel))
-        right: list[Tensor] = []
+        predicted: list[Tensor] = []
         for method in (first, last):
             method.learn(support)
-            predicted = class_map(method.scores(features), (truth.shape[-2], truth.shape[-1]))
-            right.append(((predicted == truth) & (truth != VOID)).sum(dim=(1, 2)))
-        gains = right[1] - right[0]
-        place = int(gains.argmax())
-        share = 100 * int(gains[place]) / max(1, int((truth[place] != VOID).sum()))
+            predicted.append(class_map(method.scores(features), (truth.shape[-2], truth.shape[-1])))
+        rates, words = rule(predicted[0], predicted[1], truth, len(source.fold.base))
         name = source.dataset.classes[drawn.novel[0] - 1]
-        note = f"new class: {name}; {last.name} gets {share:+.1f} % of the pixels right compared with {first.name}"
-        best.setdefault(drawn.novel[0], []).append((int(gains[place]), Chosen(drawn, place, note)))
-    ranked = [sorted(group, key=lambda pair: -pair[0]) for group in best.values()]
-    turns = [group[turn] for turn in range(max(map(len, ranked))) for group in ranked if turn < len(group)]
-    return [one for _, one in turns[:rows]]
+        for place, rate in enumerate(rates.tolist()):
+            share = 100 * rate / max(1, int((truth[place] != VOID).sum()))
+            said = words.format(first=printed_name(first.name), last=printed_name(last.name), share=share)
+            chosen = Chosen(drawn, place, f"novel class: {name}; {said}")
+            best.setdefault(drawn.novel[0], []).append((int(rate), chosen))
+    return _in_turns([sorted(group, key=lambda pair: -pair[0]) for group in best.values()], rows)
+
+
+def _in_turns(ranked: list[list[tuple[int, Chosen]]], rows: int) -> list[Chosen]:
+    """The best of every class, then the second best ...; an image that was shown is passed over."""
+    taken: dict[int, Chosen] = {}
+    while len(taken) < rows:
+        before = len(taken)
+        for group in ranked:
+            fresh = next((one for _, one in group if one.image not in taken), None)
+            if fresh is not None and len(taken) < rows:
+                taken[fresh.image] = fresh
+        if len(taken) == before:
+            break
+    return list(taken.values())
 
 
 def _failures(source: EpisodeSampler, method: Method, tasks: Sequence[Task], rows: int) -> list[Chosen]:
@@ -151,18 +179,22 @@ def _failures(source: EpisodeSampler, method: Method, tasks: Sequence[Task], row
 
 def _row(
     figure: str, source: EpisodeSampler, one: Chosen, shown: Sequence[Method], heat: Method
-) -> dict[str, np.ndarray]:
+) -> tuple[dict[str, np.ndarray], TaskView]:
     """The images of one row by column title."""
     view = view_task(source, one.task, one.query, shown, heat)
     row = {"support": view.support, "query": view.query, "truth": view.truth}
-    predictions = {name.upper(): image for name, image in view.predictions.items()}
-    if figure in ("fig1", "fig2"):
-        return row | _heats(view, "") | predictions
+    predictions = {printed_name(name): image for name, image in view.predictions.items()}
+    if figure == "fig1":
+        return row | _heats(view, "") | predictions, view
     if figure == "fig4":
         after = view_task(source, one.task, one.query, [], Probabilities(shown[-1]))
-        return row | _heats(view, " before") | _heats(after, " after") | predictions
-    return row | predictions
+        return row | _heats(view, " before") | _heats(after, " after") | predictions, view
+    return row | predictions, view
 
 
 def _heats(view: TaskView, when: str) -> dict[str, np.ndarray]:
     return {f"base score{when}": view.base_heat, f"novel score{when}": view.novel_heat}
+
+
+def _base_note(figure: str, view: TaskView) -> str:
+    return f"; base score: {view.base_name}" if figure in WITH_HEAT else ""

@@ -9,10 +9,12 @@ import rich.box
 import rich.markup
 import rich.table
 
-from gfss.reporting.tables import Table
+from gfss.reporting.tables import Table, is_papers
 
-NUMBER = re.compile(r"[-+]?\d[\d.,]*( ± .*)?$|-?$|not run$")
-SINGLE_FOLD = re.compile(r"\d+ (base|novel)$")
+NUMBER = re.compile(r"[-+>]?\s?\d[\d.,]*( ± .*| \[.*| \*| / .*| to .*)?$|-?( / -)?$|not run$")
+FIGURE = re.compile(r"\d+\.\d+")
+SINGLE_FOLD = re.compile(r"fold \d+ base / novel$")
+COMPARED = ("base", "novel", "mIoU", "mean", "H")  # columns whose best figure is printed bold in LaTeX
 LATEX = str.maketrans(
     {
         **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -46,10 +48,10 @@ def natural_width(table: Table) -> int:
 
 
 def without_folds(table: Table) -> Table:
-    """A table without the columns of single folds ("0 base", "0 novel" ...)."""
+    """A table without the columns of single folds."""
     shown = [number for number, name in enumerate(table.header) if not SINGLE_FOLD.match(name)]
     header, *rows = (tuple(row[number] for number in shown) for row in (table.header, *table.rows))
-    return Table(table.title, header, rows)
+    return table._replace(header=header, rows=rows)
 
 
 def as_markdown(tables: Sequence[Table]) -> str:
@@ -58,7 +60,7 @@ def as_markdown(tables: Sequence[Table]) -> str:
 
 
 def as_latex(tables: Sequence[Table]) -> str:
-    """``table*`` environments for a document that loads booktabs."""
+    """``table*`` environments for a document that loads booktabs; the best figure of a column is bold."""
     return "\n".join(_latex(table) for table in tables)
 
 
@@ -80,11 +82,13 @@ def _pipes(words: Iterable[str]) -> str:
 
 def _latex(table: Table) -> str:
     columns = "".join("r" if number else "l" for number in _numbers(table))
-    header, *rows = (" & ".join(word.translate(LATEX) for word in row) + r" \\" for row in (table.header, *table.rows))
+    header, *rows = (" & ".join(row) + r" \\" for row in (_plain(table.header), *_with_best_bold(table)))
+    label = table.label or re.sub(r"[^a-z0-9]+", "-", table.title.partition(";")[0].lower()).strip("-")
     lines = [
         r"\begin{table*}",
         r"\centering",
         rf"\caption{{{table.title.translate(LATEX)}}}",
+        rf"\label{{tab:{label}}}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         header,
@@ -95,3 +99,38 @@ def _latex(table: Table) -> str:
         r"\end{table*}",
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _plain(row: Iterable[str]) -> list[str]:
+    return [word.translate(LATEX) for word in row]
+
+
+def _with_best_bold(table: Table) -> list[list[str]]:
+    """Rows in LaTeX; in columns of figures the best of our rows is bold, inside each fold where folds are rows."""
+    rows = [_plain(row) for row in table.rows]
+    ours = [number for number, row in enumerate(table.rows) if not any(is_papers(cell) for cell in row)]
+    fold = table.header.index("fold") if "fold" in table.header else None
+    for column, name in enumerate(table.header):
+        parts = 2 if SINGLE_FOLD.match(name) else 1
+        if name not in COMPARED and parts == 1:
+            continue
+        for group in {table.rows[number][fold] if fold is not None else "" for number in ours}:
+            own = [number for number in ours if fold is None or table.rows[number][fold] == group]
+            for part in range(parts):
+                _embolden(table, rows, column, own, part)
+    return rows
+
+
+def _embolden(table: Table, rows: list[list[str]], column: int, chosen: Sequence[int], part: int) -> None:
+    """Make the largest figure of some rows bold; ``part`` of "base / novel" cells."""
+    values: dict[int, str] = {}
+    for number in chosen:
+        found = FIGURE.findall([*table.rows[number][column].split(" / "), ""][part])
+        if found:
+            values[number] = found[0]
+    best = max(map(float, values.values()), default=None)
+    for number, word in values.items():
+        if float(word) == best and len(values) > 1:
+            cells = rows[number][column].split(" / ")
+            cells[part] = cells[part].replace(word, rf"\textbf{{{word}}}", 1)
+            rows[number][column] = " / ".join(cells)

@@ -85,7 +85,7 @@ def _comparison(page: Page, system: System, records: Sequence[Record]) -> None:
         means = means_of(records, metric)
         if not means:
             continue
-        whose = " (the metric of the paper)" if metric == "per-image" else ""
+        whose = " (the paper's metric, as we infer it from its numbers)" if metric == "per-image" else ""
         page.text(f"{metric} IoU{whose}, mean over folds and seeds")
         everywhere, elsewhere = by_folds(means)
         points = {

@@ -18,6 +18,7 @@ from gfss.methods.base import Method
 from gfss.models.ops.upsample import class_map, upsample
 
 NOVEL_COLOUR = (255, 106, 0)
+HEAT_STEPS = 256  # of the bar of colours
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class TaskView:
         support: support image with the novel object marked.
         query: the query image.
         truth: its labels.
-        base_heat: largest base score (background left out) as a heat map over the image.
+        base_heat: score of one base class as a heat map over the image.
+        base_name: that class: the base class with most pixels in the query or, where none is there, the highest scores.
+        shown: base classes that the truth or a prediction has pixels of, by label.
         novel_heat: novel score as a heat map over the image.
         predictions: method name -> its class map over the image.
     """
@@ -37,6 +40,8 @@ class TaskView:
     query: np.ndarray
     truth: np.ndarray
     base_heat: np.ndarray
+    base_name: str
+    shown: tuple[int, ...]
     novel_heat: np.ndarray
     predictions: dict[str, np.ndarray]
 
@@ -72,15 +77,26 @@ def view_task(source: EpisodeSampler, drawn: Task, query: int, methods: Sequence
     support_pixels = square_image(source.dataset.image(first), size)
     support_label = support.labels[0].numpy()
     support_size = _fitted(source.dataset.image(first), size)
+    truth = source.store.labels([image], table)[0].numpy()
+    chosen = _main_base_class(truth, scores[1 : base + 1])
+    labels = np.unique([label for one in (truth, *predictions.values()) for label in np.unique(one)])
     example = marked(support_pixels, np.where(support_label > base, support_label, 0), base)
     return TaskView(
         support=example[: support_size[0], : support_size[1]],
         query=crop(pixels),
-        truth=crop(marked(pixels, source.store.labels([image], table)[0].numpy(), base)),
-        base_heat=crop(heat_map(pixels, scores[1 : base + 1].amax(dim=0))),
+        truth=crop(marked(pixels, truth, base)),
+        base_heat=crop(heat_map(pixels, scores[chosen])),
+        base_name=source.dataset.classes[source.fold.base[chosen - 1] - 1],
+        shown=tuple(int(label) for label in labels if 0 < label <= base),
         novel_heat=crop(heat_map(pixels, scores[base + 1 :].amax(dim=0))),
         predictions={name: crop(marked(pixels, labels, base)) for name, labels in predictions.items()},
     )
+
+
+def _main_base_class(truth: np.ndarray, scores: Tensor) -> int:
+    """Label of the base class with most true pixels or, where none is there, with the highest mean score."""
+    pixels = np.bincount(truth[truth != VOID].ravel(), minlength=len(scores) + 1)[1 : len(scores) + 1]
+    return 1 + int(pixels.argmax() if pixels.any() else scores.mean(dim=(1, 2)).argmax())
 
 
 def _fitted(image: np.ndarray, size: int) -> tuple[int, int]:
@@ -89,19 +105,29 @@ def _fitted(image: np.ndarray, size: int) -> tuple[int, int]:
 
 def marked(image: np.ndarray, labels: np.ndarray, base: int) -> np.ndarray:
     """Labels as colours over a grey image: novel classes (labels above ``base``) bright orange, base classes pale."""
-    colours = class_colours(base)
-    colours[1 : base + 1, 0] //= 3  # less red, so that none looks like the novel colour
-    colours[base + 1 : VOID] = NOVEL_COLOUR
-    colours[VOID] = 128
+    colours = label_colours(base)
     grey = np.broadcast_to(image.mean(axis=2, keepdims=True), image.shape) * 0.7
     pale = overlay(grey, labels, colours, strength=0.45)
     novel = ((labels > base) & (labels != VOID))[..., None]
     return np.where(novel, overlay(grey, labels, colours, strength=0.8), pale)
 
 
+def label_colours(base: int) -> np.ndarray:
+    """Colour of every label, (256, 3) uint8."""
+    colours = class_colours(base)
+    colours[1 : base + 1, 0] //= 3  # less red, so that none looks like the novel colour
+    colours[base + 1 : VOID] = NOVEL_COLOUR
+    colours[VOID] = 128
+    return colours
+
+
+def heat_colours(values: np.ndarray) -> np.ndarray:
+    """Scores in [0, 1] as colours from blue over green to red, (..., 3) in [0, 1]."""
+    return np.stack([values, 1 - np.abs(2 * values - 1), 1 - values], axis=-1)
+
+
 def heat_map(image: np.ndarray, scores: Tensor) -> np.ndarray:
     """Scores in [0, 1] as colours from blue over green to red, over a grey image."""
-    value = scores.clamp(0, 1).numpy()[..., None]
-    ramp = np.concatenate([value, 1 - np.abs(2 * value - 1), 1 - value], axis=2) * 255
+    ramp = 255 * heat_colours(scores.clamp(0, 1).numpy())
     grey = image.mean(axis=2, keepdims=True).repeat(3, axis=2)
     return (0.35 * grey + 0.65 * ramp).clip(0, 255).astype(np.uint8)
