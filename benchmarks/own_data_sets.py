@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
@@ -55,6 +55,7 @@ class Part:
         void: mask values that are not judged, in the same form.
         sample: images taken at most, drawn with a fixed seed.
         key: dotted path of the array in a MATLAB file.
+        upright: turn images as their EXIF data say, where masks were drawn on the turned ones.
     """
 
     images: str
@@ -63,6 +64,7 @@ class Part:
     void: Rule = ()
     sample: int = 150
     key: str = ""
+    upright: bool = False
 
 
 @dataclass(frozen=True)
@@ -280,13 +282,15 @@ def make_set(source: Source, repositories: Path, root: Path) -> int:
         (folder / kind).mkdir(parents=True, exist_ok=True)
     written: set[str] = set()
     with closing(Clone(repositories, source)) as clone:
-        for name, path, masks in (row for part in source.parts for row in chosen_images(clone.paths, part)):
+        rows = ((part, *row) for part in source.parts for row in chosen_images(clone.paths, part))
+        for part, name, path, masks in rows:
             if name in written:
                 raise GfssError(
                     f"two images of '{source.name}' have the name '{name}', the second is {path}; "
                     "give its pattern more groups"
                 )
-            image = Image.open(io.BytesIO(clone.read(path))).convert("RGB")
+            image = Image.open(io.BytesIO(clone.read(path)))
+            image = (ImageOps.exif_transpose(image) if part.upright else image).convert("RGB")
             size = reduced_size(*image.size)
             image.resize(size, Image.Resampling.LANCZOS).save(folder / "images" / f"{name}.jpg", quality=95)
             index_mask(clone, masks, Path(path).name, size).save(folder / "masks" / f"{name}.png")

@@ -112,6 +112,17 @@ def test_outlines_are_filled(clones: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(_mask(tmp_path, "1")[0], [1, 1, 0, 0, 0, 0])
 
 
+def test_images_are_turned_where_masks_were_drawn_upright(tmp_path: Path) -> None:
+    folder = tmp_path / "cells"
+    _save(folder / "masks/0.png", np.ones((6, 4), dtype=np.uint8))
+    turned = Image.Exif()
+    turned[0x0112] = 6  # the camera was held sideways
+    Image.new("RGB", (6, 4)).save(folder / "0.jpg", exif=turned)
+    part = Part(r"(0)\.jpg", r"masks/\1.png", {"cell": 1}, upright=True)
+    maker.make_set(Source("cells", "cells", ("cell",), (part,)), tmp_path, tmp_path / "sets")
+    assert Image.open(tmp_path / "sets/cells/images/0.jpg").size == (4, 6)
+
+
 def test_a_sample_is_the_same_every_time() -> None:
     paths = [f"images/{i}.png" for i in range(20)]
     first, second = (list(maker.chosen_images(paths, Part(r"images/(\d+)\.png", sample=5))) for _ in range(2))
