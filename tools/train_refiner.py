@@ -1,10 +1,11 @@
 """Train the mask refiner that models with EfficientNet-Lite0 carry.
 
-    python tools/train_refiner.py MODEL OUT FOLDER [FOLDER ...] --episodes 60 --steps 1500
+    python tools/train_refiner.py MODEL OUT FOLDER[:EPISODES] [FOLDER[:EPISODES] ...] --steps 1500
 
-Every FOLDER is a data set (``images/``, ``masks/``, ``classes.txt``). An episode is a class of one of them with 1 to 10
-support images, taught as ``gfss teach`` does it, and some queries with and without the class. Episodes are kept in
-``OUT/episodes``, so that an interrupted run goes on; ``OUT/model`` is the model with the new refiner.
+Every FOLDER is a data set (``images/``, ``masks/``, ``classes.txt``); the first two show ordinary scenes. An episode is
+a class of one of them with 1 to 10 support images, taught as ``gfss teach`` does it, and some queries with and without
+the class, others from other data sets. Episodes are kept in ``OUT/episodes``, so that an interrupted run goes on;
+``OUT/model`` is the model with the new refiner.
 """
 
 from __future__ import annotations
@@ -26,28 +27,34 @@ from gfss.app.inputs import Labelled
 from gfss.app.network import COLOURS, Network, encoder_maps
 from gfss.app.segmenter import Segmenter
 from gfss.app.support import Example, grid_labels, make_example
-from gfss.app.teaching import fit_row, memory_of
+from gfss.app.teaching import STRENGTHS, fit_row, memory_of
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
 from gfss.data.datasets.folder import read_class_names
 from gfss.data.transforms import mirrored_image, square_label
 from gfss.models.calibrators.mask_refiner import MaskRefiner
-from gfss.models.novel.logistic import LogisticHead, features_at, finest_grid
+from gfss.models.novel.logistic import LogisticHead, LogisticOptions, features_at, finest_grid
 
 SHOTS, SHOT_WEIGHTS = (1, 2, 3, 5, 10), (4, 1, 2, 2, 1)
-SHOWN, FREE = 3, 2  # queries of an episode with and without the class
+EPISODES = 40  # of a folder
+SHOWN, FREE, FOREIGN = 3, 2, 2  # queries of an episode with and without the class, and from other data sets
+ORDINARY_FOLDERS = 2  # the first folders show ordinary scenes
+ORDINARY = (400, 2)  # images, and positions of each, that rows take for what is not a class
 LEAST_SHARE = 0.005  # of an image that a class must cover to count as shown
 STATISTICS = (200, 50)  # images, and positions of each, that the usual mean and spread of features are taken from
 RATE, WARMUP, WEIGHT_DECAY = 2e-3, 30, 1e-3
 EPISODES_PER_STEP = 3
+COMPARED = 4  # levels, from the last, that positions are compared on
 KEYS = ("coarse", "fine", "truth")  # of an episode
 
 
 class Folder:
     """A data set on disk."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, given: str) -> None:
+        name, _, episodes = given.partition(":")
+        self.path = path = Path(name)
+        self.episodes = int(episodes or EPISODES)
         self.files = {file.stem: file for file in sorted((path / "images").iterdir())}
         self.shares: dict[str, np.ndarray] = {}
         for name in self.files:
@@ -71,25 +78,36 @@ class Folder:
         return np.asarray(Image.open(self.path / "masks" / f"{name}.png"))
 
 
-def statistics(network: Network, folders: Sequence[Folder], rng: random.Random) -> tuple[Tensor, Tensor]:
-    """Mean and spread of every feature channel over positions of many images."""
+def positions(network: Network, folders: Sequence[Folder], images: int, each: int, rng: random.Random) -> Tensor:
+    """Features of random positions of random images, (positions, channels)."""
     rows: list[Tensor] = []
-    for _ in range(STATISTICS[0]):
+    for _ in range(images):
         folder = rng.choice(folders)
         image = np.asarray(Image.open(folder.files[rng.choice(list(folder.files))]).convert("RGB"))
         maps = encoder_maps(network.levels(mirrored_image(image, network.size)))
         height, width = finest_grid(maps)
-        places = torch.tensor([[rng.randrange(height), rng.randrange(width)] for _ in range(STATISTICS[1])])
+        places = torch.tensor([[rng.randrange(height), rng.randrange(width)] for _ in range(each)])
         rows.append(features_at(maps, places[:, 0], places[:, 1]))
-    features = torch.cat(rows)
-    return features.mean(dim=0), features.std(dim=0)
+    return torch.cat(rows)
+
+
+def describe_usual(network: Network, refiner: MaskRefiner, folders: Sequence[Folder], rng: random.Random) -> None:
+    """Set what a refiner knows of usual features: mean and spread over all folders, positions of ordinary images."""
+    features = positions(network, folders, *STATISTICS, rng)
+    refiner.mean.copy_(features.mean(dim=0))
+    refiner.spread.copy_(features.std(dim=0))
+    refiner.ordinary.copy_(positions(network, folders[:ORDINARY_FOLDERS], *ORDINARY, rng))
 
 
 @torch.inference_mode()
-def make_episode(network: Network, folder: Folder, rng: random.Random) -> dict[str, Tensor] | None:
-    """Inputs of the refiner and the truth for the queries of one episode; None if its class cannot be learned."""
-    refiner = network.refiner
-    assert refiner is not None
+def make_episode(
+    network: Network, folder: Folder, others: Sequence[Folder], rng: random.Random
+) -> dict[str, Tensor] | None:
+    """Inputs of the refiner and the truth for the queries of one episode; None if its class cannot be learned.
+
+    Args:
+        others: data sets that do not have the class; some of the queries come from these.
+    """
     label = rng.choice(folder.classes)
     shown = folder.showing(label)
     rng.shuffle(shown)
@@ -100,13 +118,21 @@ def make_episode(network: Network, folder: Folder, rng: random.Random) -> dict[s
     except GfssError:
         return None
     queries = shown[shots : shots + SHOWN] + rng.sample(free, min(FREE, len(free)))
-    return _inputs(network, refiner, examples, [folder.labelled(name, label) for name in queries])
+    options = LogisticOptions(l2=rng.choice(STRENGTHS) if shots > 1 else LogisticOptions.l2)
+    labelled = [folder.labelled(name, label) for name in queries]
+    for other in rng.sample(list(others), min(FOREIGN, len(others))):
+        name = rng.choice(list(other.files))
+        image = np.asarray(Image.open(other.files[name]).convert("RGB"))
+        labelled.append(Labelled(name, image, np.zeros(image.shape[:2], dtype=np.uint8)))
+    return _inputs(network, examples, options, labelled)
 
 
 def _inputs(
-    network: Network, refiner: MaskRefiner, examples: Sequence[Example], queries: Sequence[Labelled]
+    network: Network, examples: Sequence[Example], options: LogisticOptions, queries: Sequence[Labelled]
 ) -> dict[str, Tensor]:
-    weight, bias, fitted_iou = fit_row(examples, refiner)
+    refiner = network.refiner
+    assert refiner is not None
+    weight, bias, fitted_iou = fit_row(examples, refiner, options=options)
     memory, row = memory_of(examples, refiner, fitted_iou), LogisticHead(weight[None], bias[None])
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     for query in queries:
@@ -117,18 +143,25 @@ def _inputs(
     return {key: torch.stack([part[i] for part in parts]) for i, key in enumerate(KEYS)}
 
 
-def episodes(network: Network, folders: Sequence[Folder], count: int, out: Path) -> Iterator[dict[str, Tensor]]:
-    """So many episodes of every folder, made where they are not there yet."""
+def episodes(network: Network, folders: Sequence[Folder], out: Path) -> Iterator[dict[str, Tensor]]:
+    """The episodes of every folder, made where they are not there yet."""
     for folder in folders:
-        for number in range(count):
+        for number in range(folder.episodes):
             path = out / f"{folder.path.name}-{number}.safetensors"
             if not path.exists():
-                episode = make_episode(network, folder, random.Random(f"{folder.path.name} {number}"))
+                seeded = random.Random(f"{folder.path.name} {number}")
+                episode = make_episode(network, folder, foreign_to(folder, folders), seeded)
                 if episode is None:
                     continue
                 path.parent.mkdir(parents=True, exist_ok=True)
                 save_file({key: value.contiguous() for key, value in episode.items()}, path)
             yield load_file(path)
+
+
+def foreign_to(folder: Folder, folders: Sequence[Folder]) -> list[Folder]:
+    """Data sets whose images show none of a folder's classes: scenes for special sets, special sets for scenes."""
+    scenes = folders[:ORDINARY_FOLDERS]
+    return list(folders[ORDINARY_FOLDERS:]) if folder in scenes else list(scenes)
 
 
 def loss_of(odds: Tensor, truth: Tensor) -> Tensor:
@@ -169,20 +202,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="model with EfficientNet-Lite0")
     parser.add_argument("out", type=Path)
-    parser.add_argument("folders", type=Path, nargs="+")
-    parser.add_argument("--episodes", type=int, default=60, help="of every folder")
+    parser.add_argument("folders", nargs="+", help=f"data sets, each with its number of episodes (default: {EPISODES})")
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.manual_seed(options.seed)
     network = gfss.load(options.model).network
-    channels = network.base.encoder.fine_channels
-    refiner = network.refiner = MaskRefiner(channels, list(reversed(channels))[:3]).eval()
-    folders = [Folder(path) for path in options.folders]
-    mean, spread = statistics(network, folders, random.Random(options.seed))
-    refiner.mean.copy_(mean)
-    refiner.spread.copy_(spread)
-    made = list(episodes(network, folders, options.episodes, options.out / "episodes"))
+    channels = network.channels
+    refiner = network.refiner = MaskRefiner(
+        channels, list(reversed(channels))[:COMPARED], ordinary=ORDINARY[0] * ORDINARY[1]
+    ).eval()
+    folders = [Folder(given) for given in options.folders]
+    describe_usual(network, refiner, folders, random.Random(options.seed))
+    made = list(episodes(network, folders, options.out / "episodes"))
     train(refiner, made, options.steps, options.seed)
     Segmenter(network, half=True).save(options.out / "model")
 

@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from gfss.app.network import Network
+from gfss.app.network import DESCRIPTORS, Network
 from gfss.app.segmenter import Segmenter
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.encoders import build_encoder
+from gfss.models.novel.descriptors import DenseDescriptors
 from gfss.models.pspnet import PyramidHead
 
 SIZE = 65  # side of the model's square input: maps of 17 x 17
@@ -24,14 +25,20 @@ def network(
     encoder: str = "tiny",
     refined: bool = False,
 ) -> Network:
-    """A network with random weights (lite0 has its own); a larger spread makes base classes surer."""
+    """A network with random weights (lite0 has its own); a larger spread makes base classes surer.
+
+    Args:
+        refined: with mask refiner and descriptors.
+    """
     trunk = build_encoder(encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         channels = {name: trunk.channels[name] for name in ("layer3", "layer4")}
         head = PyramidHead(channels, len(classes) + 1, pyramid=8, width=24)
         torch.nn.init.normal_(head.classifier.weight, std=spread)
-        refiner = MaskRefiner(trunk.fine_channels, list(trunk.fine_channels)[:1:-1], width=8, fine_width=4)
+        descriptors = DenseDescriptors(trunk.fine_channels, width=6, mid=8, context=4)
+        described = {**trunk.fine_channels, DESCRIPTORS: descriptors.width}
+        refiner = MaskRefiner(described, list(described)[:1:-1], width=8, fine_width=4)
         refiner.spread.fill_(0.1)  # about as wide as unit vectors of many channels
         torch.nn.init.normal_(refiner.out.weight, std=0.3)
     card = BaseCard(
@@ -45,7 +52,8 @@ def network(
         data="noise",
         fold=None,
     )
-    return Network(BaseModel(trunk, head, card), refiner if refined else None)
+    base = BaseModel(trunk, head, card)
+    return Network(base, refiner, descriptors.eval()) if refined else Network(base)
 
 
 def model(refined: bool = False) -> Segmenter:

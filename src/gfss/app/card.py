@@ -29,7 +29,7 @@ def model_card(
         f"- Encoder: {base.encoder}, {encoder}",
         f"- Input: {base.size} x {base.size} pixels, aspect ratio kept",
         f"- Base model trained on: {base.data}" + ("" if base.fold is None else f", fold {base.fold}"),
-        "- New classes: logistic regression on all levels of the encoder, threshold from the support images",
+        "- New classes: logistic regression on encoder levels and descriptors, threshold from the support images",
         f"- Made with: {', '.join(f'{name} {version}' for name, version in versions.items())}",
         "",
         f"## Base classes ({len(base.classes)})",

@@ -30,7 +30,7 @@ class Scores(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         levels = self.network.base.encoder.fine_levels(images)
-        return self.network.scores(self.network.with_colours(levels, images), self.taught)
+        return self.network.scores(self.network.with_additions(levels, images), self.taught)
 
 
 def export_onnx(network: Network, taught: Taught | None, classes: Sequence[str], path: Path) -> None:

@@ -15,13 +15,15 @@ from gfss.data.transforms import to_tensor
 from gfss.methods.logistic import known_or_novel
 from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.mask_refiner import ClassMemory, MaskRefiner, grid_colours
+from gfss.models.novel.descriptors import DenseDescriptors
 from gfss.models.novel.logistic import LogisticHead, finest_grid, unit_maps
 from gfss.models.ops.fused_encoder import Run, fast_form
 from gfss.models.ops.upsample import upsample
 from gfss.models.pspnet import Features
 
 HALF_LIMIT = 65504  # largest value of fp16
-COLOURS = "colours"  # beside the encoder levels of an image, where there is a refiner
+DESCRIPTORS = "descriptors"  # beside the encoder levels of an image, where there are weights for them
+COLOURS = "colours"  # the same, where there is a refiner
 MOST_BALANCE = 100  # beyond, one side has won long ago
 
 
@@ -33,13 +35,13 @@ class Taught:
         head: one row per class; log-odds of the class against everything else.
         balance: (classes,) what is added to the log-odds: the threshold chosen from the supports, and what the user
             adds to it.
-        distinct: (classes, background + base) 1 for known classes that are not seen where the supports show the class.
+        known_limits: (classes, background + base) the most that the base model's opinion counts against a class.
         memories: what the refiner remembers of every class; None where it stays out of the way.
     """
 
     head: LogisticHead
     balance: Tensor
-    distinct: Tensor
+    known_limits: Tensor
     memories: tuple[ClassMemory | None, ...]
 
     @property
@@ -54,12 +56,16 @@ class Network(nn.Module):
     Args:
         base: the base model.
         refiner: corrects the maps of taught classes, where there is one for the encoder.
+        descriptors: a further level for the rows of taught classes, where there are weights for the encoder.
     """
 
-    def __init__(self, base: BaseModel, refiner: MaskRefiner | None = None) -> None:
+    def __init__(
+        self, base: BaseModel, refiner: MaskRefiner | None = None, descriptors: DenseDescriptors | None = None
+    ) -> None:
         super().__init__()
         self.base = base
         self.refiner = refiner
+        self.descriptors = descriptors
         self.requires_grad_(False).eval()
 
     @property
@@ -80,18 +86,32 @@ class Network(nn.Module):
     def levels(self, square: np.ndarray) -> dict[str, Tensor]:
         """What is kept of a square image (size, size, 3): name -> (1, channels, h, w) fp16.
 
-        All encoder levels at their own resolutions, and the colours on the finest grid.
+        All encoder levels at their own resolutions, the descriptors, and the colours on the finest grid.
         """
         images = to_tensor(square[None])
         maps = self._fast(images.contiguous(memory_format=torch.channels_last))
-        maps = self.with_colours(maps, images)
+        maps = self.with_additions(maps, images)
         return {name: level.clamp(-HALF_LIMIT, HALF_LIMIT).half().contiguous() for name, level in maps.items()}
 
-    def with_colours(self, maps: dict[str, Tensor], images: Tensor) -> dict[str, Tensor]:
-        """Levels and, where there is a refiner, the colours that it reads."""
-        if self.refiner is None:
-            return maps
-        return {**maps, COLOURS: grid_colours(images, finest_grid(maps))}
+    @property
+    def channels(self) -> dict[str, int]:
+        """What rows of taught classes read: name -> channels, from fine to deep."""
+        own = self.base.encoder.fine_channels
+        return own if self.descriptors is None else {**own, DESCRIPTORS: self.descriptors.width}
+
+    @property
+    def kept_maps(self) -> list[str]:
+        """Names of all maps that are kept of an image."""
+        return [*self.channels, *([COLOURS] if self.refiner is not None else [])]
+
+    def with_additions(self, maps: dict[str, Tensor], images: Tensor) -> dict[str, Tensor]:
+        """Encoder levels and, where the network has them, the descriptors and the colours that the refiner reads."""
+        added = dict(maps)
+        if self.descriptors is not None:
+            added[DESCRIPTORS] = self.descriptors(maps)
+        if self.refiner is not None:
+            added[COLOURS] = grid_colours(images, finest_grid(maps))
+        return added
 
     def features(self, levels: Mapping[str, Tensor]) -> Features:
         """Everything the head says of encoder levels."""
@@ -101,9 +121,9 @@ class Network(nn.Module):
         """Logits (batch, background + base + taught, h, w): the largest wins, the softmax are probabilities.
 
         Without taught classes these are the base model's. Otherwise the best known class has 0, so that a taught class
-        wins where its log-odds, moved by its balance, are positive. Where the base model is sure of a known class that
-        the supports do not mix up with it, they must exceed the odds of that. The maps have the finest level's
-        resolution.
+        wins where its log-odds, moved by its balance, are positive. Where the base model is sure of a known class, they
+        must exceed its odds, as far as the supports show that the two are not mixed up. The maps have the resolution of
+        the finest level.
         """
         known = self.features(levels).base
         if taught is None:
@@ -117,7 +137,7 @@ class Network(nn.Module):
             ]
             novel = torch.cat(refined, dim=1)
         size = (novel.shape[-2], novel.shape[-1])
-        novel = novel + taught.balance[:, None, None] - upsample(_known_odds(known, taught.distinct), size)
+        novel = novel + taught.balance[:, None, None] - upsample(_known_odds(known, taught.known_limits), size)
         return known_or_novel(known, novel)
 
     @torch.inference_mode()
@@ -126,22 +146,22 @@ class Network(nn.Module):
         return with_balance(self.scores(self.levels(square), taught)[0], taught_classes(taught), balance)
 
 
-def _known_odds(known: Tensor, distinct: Tensor) -> Tensor:
-    """Log-odds that a position shows one of the distinct known classes, where it is likelier than not, else 0.
+def _known_odds(known: Tensor, limits: Tensor) -> Tensor:
+    """Log-odds of the known class that a position shows more likely than not, within limits; else 0.
 
     Args:
         known: base logits (batch, background + base, h, w).
-        distinct: (taught, background + base) of 0 and 1.
+        limits: (taught, background + base), not negative.
 
     Returns:
         (batch, taught, h, w).
     """
-    share = torch.einsum("bchw,nc->bnhw", known.softmax(dim=1), distinct.to(known.dtype))
-    return torch.logit(share.clamp(0.5, 1 - 1e-4))
+    odds = torch.logit(known.softmax(dim=1).clamp(0.5, 1 - 1e-4))
+    return torch.minimum(odds[:, None], limits.to(known.dtype)[None, :, :, None, None]).sum(dim=2)
 
 
 def encoder_maps(levels: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Unit maps of the encoder levels of an image."""
+    """Unit maps of the encoder levels and descriptors of an image."""
     return unit_maps({name: level.float() for name, level in levels.items() if name != COLOURS})
 
 

@@ -43,7 +43,7 @@ class OnnxModel:
     def segment(self, image: Picture, *, balance: float = 0.0, tile: bool | None = None) -> Result:
         """Segment an image, as :meth:`gfss.Segmenter.segment` does."""
         look = partial(self._score_map, balance=check_balance(balance))
-        return segment_image(image, self.classes, self.size, look, bool(tile))
+        return segment_image(image, self.classes, self.size, look, bool(tile), self._taught)
 
     def _score_map(self, square: np.ndarray, balance: float) -> Tensor:
         images = np.ascontiguousarray(square.transpose(2, 0, 1)[None], dtype=np.float32) / 255

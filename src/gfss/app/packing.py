@@ -23,6 +23,8 @@ from gfss.models.base_model import BaseCard, BaseModel
 from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
+from gfss.models.novel.descriptors import DenseDescriptors
+from gfss.models.novel.logistic import LogisticOptions
 from gfss.models.pspnet import PyramidHead
 
 ROWS = "rows of taught classes"
@@ -36,6 +38,8 @@ def network_parts(network: Network, half: bool) -> tuple[Parts, dict[str, Any]]:
         modules["encoder"] = network.base.encoder
     if network.refiner is not None:
         modules["refiner"] = network.refiner
+    if network.descriptors is not None:
+        modules["descriptors"] = network.descriptors
     parts = {
         name: {key: _stored(t, half) for key, t in module.state_dict().items()} for name, module in modules.items()
     }
@@ -44,6 +48,7 @@ def network_parts(network: Network, half: bool) -> tuple[Parts, dict[str, Any]]:
         "base": card.as_json(),
         "head": network.base.head.config,
         "refiner": network.refiner and network.refiner.config,
+        "descriptors": network.descriptors and network.descriptors.config,
     }
 
 
@@ -71,7 +76,10 @@ def build_network(parts: Parts, about: dict[str, Any], weights: Path | None, sou
     refiner = None
     if about["refiner"]:
         refiner = build_part(lambda: MaskRefiner(**about["refiner"]), parts["refiner"], source)
-    return Network(BaseModel(encoder, head, card), refiner)
+    descriptors = None
+    if about.get("descriptors"):  # models of version 0.1 have none
+        descriptors = build_part(lambda: DenseDescriptors(**about["descriptors"]), parts["descriptors"], source)
+    return Network(BaseModel(encoder, head, card), refiner, descriptors)
 
 
 def refuse_other_weights(encoder: Encoder, card: BaseCard, source: str) -> None:
@@ -117,7 +125,7 @@ def taught_parts(
             }
             for e in one.examples
         ]
-        entry = {"name": one.name, "balance": one.balance, "fitted_iou": fit.fitted_iou, "distinct": fit.distinct}
+        entry = {"name": one.name, "balance": one.balance, "fitted_iou": fit.fitted_iou, "seen_as": fit.seen_as}
         listing.append({**entry, "verdict": asdict(fit.verdict), "supports": supports})
     return parts, listing
 
@@ -134,9 +142,10 @@ def build_taught(
         taught.append(TaughtClass(entry["name"], examples, check_balance(entry["balance"])))
         rows, verdict = parts[ROWS], entry["verdict"]
         threshold, estimate = check_balance(verdict["threshold"]), Estimate(**verdict["estimate"])
-        known = Verdict(threshold, bool(verdict["refined"]), estimate)
-        fitted, distinct = float(entry["fitted_iou"]), tuple(int(label) for label in entry["distinct"])
-        fits.append(ClassFit(rows["weight"][number], rows["bias"][number], fitted, distinct, known))
+        strength = float(verdict.get("strength", LogisticOptions.l2))
+        known = Verdict(threshold, bool(verdict["refined"]), estimate, strength)
+        fitted, seen_as = float(entry["fitted_iou"]), tuple(float(share) for share in entry["seen_as"])
+        fits.append(ClassFit(rows["weight"][number], rows["bias"][number], fitted, seen_as, known))
     return taught, fits
 
 

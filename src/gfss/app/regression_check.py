@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gfss.app.geometry import Guide, square_labels
 from gfss.app.network import Network, Taught, taught_classes, with_balance
 from gfss.app.report import Change, ClassRow, CurvePoint, Move, Section
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.evaluation.metrics import accumulated_iou, image_counts
-from gfss.models.ops.upsample import class_map
 
 BALANCES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
 PICTURES = 6  # worst images that are shown
@@ -58,7 +58,6 @@ def compare(
     Args:
         curve: also move the balance between known and taught classes by several amounts.
     """
-    size = (network.size, network.size)
     classes, taught = len(after.names), taught_classes(after.taught)
     table = torch.tensor([after.names.index(name) for name in before.names], dtype=torch.uint8)
     known = torch.tensor([name in before.names for name in after.names])
@@ -70,9 +69,10 @@ def compare(
     images = 0
     for case in cases:
         images += 1
-        scores = network.scores(case.levels, after.taught)
-        old = table[class_map(network.scores(case.levels, before.taught), size).long()]
-        new = class_map(scores, size)
+        scores = network.scores(case.levels, after.taught)[0]
+        earlier = network.scores(case.levels, before.taught)[0]
+        old = table[_labels(earlier, taught_classes(before.taught), case, network.size).long()]
+        new = _labels(scores, taught, case, network.size)
         truth = torch.from_numpy(case.truth.copy())[None]
         area = torch.zeros_like(truth, dtype=torch.bool)
         if case.assumed is not None:
@@ -88,7 +88,7 @@ def compare(
         worst = sorted([*worst, change], key=lambda c: -c.total)[:PICTURES]
         if curve:
             for row, balance in enumerate(BALANCES):
-                shifted = class_map(with_balance(scores[0], taught, balance)[None], size)
+                shifted = _labels(with_balance(scores, taught, balance), taught, case, network.size)
                 curves[row] += _counts(shifted, truth, unknown, case.denied, classes)
     return Section(
         title,
@@ -100,6 +100,12 @@ def compare(
         [change for change in worst if change.total],
         _curve(curves, taught) if curve else [],
     )
+
+
+def _labels(scores: Tensor, taught: int, case: Case, size: int) -> Tensor:
+    """The class of every pixel of a case, (1, size, size), as segmenting gives it where the image is at hand."""
+    guide = None if case.image is None else Guide(taught, case.image, case.image)
+    return square_labels(scores, size, guide)[None]
 
 
 def _assumed(old: Tensor, new: Tensor, known: Tensor, denied: Sequence[int], area: Tensor) -> Tensor:

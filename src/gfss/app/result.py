@@ -11,15 +11,15 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from gfss.app.geometry import label_map, probabilities
+from gfss.app.geometry import Guide, label_map, probabilities
 from gfss.app.inputs import Picture, as_image
+from gfss.app.support import TILE_FROM
 from gfss.app.tiling import tiled_probabilities
 from gfss.common.files import write_atomically
 from gfss.data.contact_sheet import class_colours, overlay
 from gfss.data.transforms import mirrored_image
 
 LONGEST_JPEG = 65_500  # pixels of a side that the format can hold
-TILE_FROM = 2  # an image is tiled if its long side is more than so many times the network's input
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +81,12 @@ class Result:
 
 
 def segment_image(
-    image: Picture, classes: tuple[str, ...], size: int, score_map: Callable[[np.ndarray], Tensor], tile: bool
+    image: Picture,
+    classes: tuple[str, ...],
+    size: int,
+    score_map: Callable[[np.ndarray], Tensor],
+    tile: bool,
+    taught: int = 0,
 ) -> Result:
     """Segment an image.
 
@@ -90,12 +95,15 @@ def segment_image(
         size: side of the network's square input.
         score_map: logits (classes, h, w) of a square image.
         tile: look at a large image piece by piece.
+        taught: how many of the last classes were taught; their edges follow the image.
     """
     pixels = as_image(image)
     shape = (pixels.shape[0], pixels.shape[1])
     if tile and max(shape) > TILE_FROM * size:
-        strips = partial(tiled_probabilities, pixels, size, score_map)
+        strips = partial(tiled_probabilities, pixels, size, score_map, taught)
         mask = np.concatenate([strip.argmax(axis=0).astype(np.uint8) for strip in strips()])
         return Result(pixels, classes, mask, lambda: np.concatenate(list(strips()), axis=1))
-    scores = score_map(mirrored_image(pixels, size))
-    return Result(pixels, classes, label_map(scores, size, shape), partial(probabilities, scores, size, shape))
+    square = mirrored_image(pixels, size)
+    scores, guide = score_map(square), Guide(taught, pixels, square)
+    mask = label_map(scores, size, shape, guide)
+    return Result(pixels, classes, mask, partial(probabilities, scores, size, shape, guide))

@@ -25,7 +25,7 @@ from gfss.app.inputs import Labelled, Picture, as_image, find_images, image_id, 
 from gfss.app.model_checks import check_fits, check_words, one_sentence
 from gfss.app.model_folder import ABOUT, is_model, lessons, read_model, write_model
 from gfss.app.model_loading import find_model, read_training
-from gfss.app.network import COLOURS, Network, check_balance
+from gfss.app.network import Network, check_balance
 from gfss.app.packing import build_network, build_taught, network_parts, taught_parts
 from gfss.app.regression_cases import read_validation, support_cases
 from gfss.app.regression_check import State, compare
@@ -174,7 +174,7 @@ class Segmenter:
                 objects in large images.
         """
         look = partial(self.network.score_map, taught=self.state, balance=check_balance(balance))
-        return segment_image(image, self.classes, self.network.size, look, tile)
+        return segment_image(image, self.classes, self.network.size, look, tile, len(self.taught))
 
     def report(self, validation: str | Path | None = None) -> Report:
         """What the last lesson changed for every known class, on the support images and a validation folder."""
@@ -312,10 +312,8 @@ def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Seg
     with one_sentence(str(model)):
         check_words(about, str(model))
         network = build_network(parts, about, weights, str(model))
-        channels = network.base.encoder.fine_channels
-        levels = [*channels, *([COLOURS] if network.refiner is not None else [])]
-        taught, fits = build_taught(parts, about["taught"], levels)
-        check_fits(fits, sum(channels.values()), str(model))
+        taught, fits = build_taught(parts, about["taught"], network.kept_maps)
+        check_fits(fits, sum(network.channels.values()), str(model))
         return Segmenter(
             network,
             taught,

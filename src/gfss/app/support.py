@@ -21,6 +21,8 @@ from gfss.models.novel.logistic import features_at, finest_grid
 POSITIONS = (500, 1000)  # of the class and of the rest that a support image is fitted on, at most
 COPY_POSITIONS = (130, 260)  # the same for every augmented copy
 ZOOM, SHRINK = 1.5, 0.66  # scales of augmented copies
+TILE_FROM = 2  # an image may be tiled if its long side is more than so many times the network's input
+TILES = 2  # parts of such an image that are taught at its own resolution
 
 
 @dataclass(frozen=True)
@@ -126,25 +128,38 @@ def pixels_hash(image: np.ndarray) -> str:
 
 
 def augmented_copies(labelled: Labelled, size: int, seed: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Square copies of a labelled image with their labels: flipped, enlarged around the class, shrunk."""
+    """Square copies of a labelled image with their labels: flipped, enlarged around the class, shrunk.
+
+    Of an image that may be segmented in tiles, also parts of the size of a tile, at its own resolution, so that both
+    ways of looking at it are taught.
+    """
     image, mask = labelled.image, labelled.mask
     yield mirrored_image(np.ascontiguousarray(image[:, ::-1]), size), square_label(mask[:, ::-1], size)
-    rows, columns = zoom_window(mask, seed)
-    yield (
-        mirrored_image(np.ascontiguousarray(image[rows, columns]), size),
-        square_label(np.ascontiguousarray(mask[rows, columns]), size),
-    )
+    height, width = mask.shape
+    windows = [zoom_window(mask, seed, (int(height / ZOOM), int(width / ZOOM)))]
+    if max(mask.shape) > TILE_FROM * size:
+        tile = (min(height, size), min(width, size))
+        windows += [zoom_window(mask, f"{seed} tile {number}", tile) for number in range(TILES)]
+    for rows, columns in windows:
+        yield (
+            mirrored_image(np.ascontiguousarray(image[rows, columns]), size),
+            square_label(np.ascontiguousarray(mask[rows, columns]), size),
+        )
     yield mirrored_image(image, size, SHRINK), square_label(mask, size, SHRINK)
 
 
-def zoom_window(mask: np.ndarray, seed: str) -> tuple[slice, slice]:
-    """Rows and columns of a part of an image, a pixel of the class in its middle as far as the border lets it."""
+def zoom_window(mask: np.ndarray, seed: str, lengths: tuple[int, int]) -> tuple[slice, slice]:
+    """Rows and columns of a part of an image, a pixel of the class in its middle as far as the border lets it.
+
+    Args:
+        lengths: height and width of the part.
+    """
     generator = np.random.default_rng(_seed(seed))
     places = np.argwhere(mask == 1) if (mask == 1).any() else np.array([[side // 2 for side in mask.shape]])
     middle = places[generator.integers(len(places))]
     window: list[slice] = []
-    for side, place in zip(mask.shape, middle, strict=True):
-        length = max(1, int(side / ZOOM))
+    for side, place, length in zip(mask.shape, middle, lengths, strict=True):
+        length = max(1, length)
         start = min(max(0, int(place) - length // 2), side - length)
         window.append(slice(start, start + length))
     return window[0], window[1]

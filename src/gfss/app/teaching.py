@@ -23,13 +23,18 @@ from gfss.models.novel.logistic import LogisticHead, LogisticOptions, fit_logist
 from gfss.models.ops.upsample import class_map
 
 OTHERS = 200  # positions of each image of another taught class that count as the rest, at most
-QUICK = LogisticOptions(iterations=30)  # of fits that leave an image out
+STRENGTHS = (0.003, 0.03, 0.2)  # of the regularisation that are compared where there are several images
+PARTS = 5  # that several images are left out in, at most
+QUICK = 30  # iterations of fits that leave images out
 THRESHOLDS = torch.linspace(-4, 6, 41)  # of the log-odds that are compared
 PRIOR_SHARE = 0.5  # of the log-odds of the rest in the supports that the threshold tends to, with many images
-CONFUSED = 0.02  # share of a class's pixels from which a known class counts as seen there
+ORDINARY_SHARE = 0.1  # of the weight of the rest that positions of ordinary images have
+LIKE_CLASS = 0.1  # share of a class's own positions that may be less like it than those
+RIGHT = 0.8  # share of a known class's pixels that the base model names
+UNSEEN_SHARE = 0.3  # of a further image of a taught class that may be taken for a known class
 DOUBT = 20.0  # points of IoU, divided by the images, that a threshold must gain to lie 1 away from that
-ONE_IMAGE = 0.4  # a class is found about so well in other images as in altered copies of its one image
-LEARNED_WELL, LEARNED_ROUGHLY = 50.0, 35.0  # estimated IoU; docs/experiments/017 says how often that is right
+ONE_IMAGE = 0.54  # a class is found about so well in other images as in altered copies of its one image
+LEARNED_WELL, LEARNED_ROUGHLY = 55.0, 42.0  # estimated IoU; docs/experiments/017 says how often that is right
 
 
 @dataclass(frozen=True)
@@ -66,25 +71,33 @@ class ClassFit:
         weight: its row, (channels,).
         bias: of the row.
         fitted_iou: IoU of the row on the positions it was fitted on, in [0, 1].
-        distinct: labels of known classes that the model does not see on the class in its support images: where it is
-            sure of one of these, it is not the taught class.
+        seen_as: share of the class's pixels in its support images that the base model takes for each known class,
+            background first.
         verdict: what leaving images out has shown.
     """
 
     weight: Tensor
     bias: Tensor
     fitted_iou: float
-    distinct: tuple[int, ...]
+    seen_as: tuple[float, ...]
     verdict: Verdict
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What leaving images out in turn has shown: the threshold of the log-odds, whether to refine, the estimate."""
+    """What leaving images out in turn has shown.
+
+    Attributes:
+        threshold: of the log-odds.
+        refined: whether the mask refiner helps.
+        estimate: how well the class was learned.
+        strength: of the row's regularisation.
+    """
 
     threshold: float
     refined: bool
     estimate: Estimate
+    strength: float = LogisticOptions.l2
 
 
 def fit_classes(
@@ -100,23 +113,36 @@ def fit_classes(
     fits: list[ClassFit] = []
     for one in taught:
         others = [example for other in taught if other is not one for example in other.shots]
-        weight, bias, fitted_iou = fit_row(one.examples, network.refiner, others)
         known = (before or {}).get(one.name)
         same = known is not None and _images(known[0]) == _images(one)
         verdict = known[1].verdict if known is not None and same else judge(one, network.refiner)
-        fits.append(ClassFit(weight, bias, fitted_iou, distinct_classes(one.shots, network), verdict))
+        weight, bias, fitted_iou = fit_row(one.examples, network.refiner, others, LogisticOptions(l2=verdict.strength))
+        fits.append(ClassFit(weight, bias, fitted_iou, base_labels(one.shots, network), verdict))
     return fits
 
 
 @torch.inference_mode()
-def distinct_classes(shots: Sequence[Example], network: Network) -> tuple[int, ...]:
-    """Labels of known classes, background left out, that are hardly ever seen where support images show a class."""
+def base_labels(shots: Sequence[Example], network: Network) -> tuple[float, ...]:
+    """Share of a class's pixels in its support images that the base model takes for each known class."""
     seen = torch.zeros(len(network.card.classes) + 1)
     for example in shots:
         known = class_map(network.features(example.levels).base, (network.size, network.size))[0]
         seen += torch.bincount(known[torch.from_numpy(example.labels == 1)].long(), minlength=len(seen))
-    rare = seen <= CONFUSED * seen.sum()
-    return tuple(label for label in range(1, len(seen)) if rare[label])
+    return tuple((seen / seen.sum().clamp_min(1)).tolist())
+
+
+def known_limits(seen_as: Sequence[float], images: int) -> Tensor:
+    """The most that the base model's opinion counts against a taught class, in log-odds, for each known class.
+
+    Where the base model names a known class, either it is right, as it is :data:`RIGHT` of the time where that class
+    is, or it takes the taught class for it, as often as it does so in the support images. The logarithm of the ratio
+    bounds what its opinion is worth. With few images, a class that it never mixes up with the taught one may still be
+    one of these. The background, 0, stands for everything without a name and says nothing.
+    """
+    share = (images * torch.tensor(seen_as) + UNSEEN_SHARE) / (images + 1)
+    limits = torch.log(RIGHT / share).clamp_min(0)
+    limits[0] = 0
+    return limits
 
 
 def taught_state(taught: Sequence[TaughtClass], fits: Sequence[ClassFit], network: Network) -> Taught | None:
@@ -124,16 +150,14 @@ def taught_state(taught: Sequence[TaughtClass], fits: Sequence[ClassFit], networ
     if not taught:
         return None
     refiner = network.refiner
-    distinct = torch.zeros(len(taught), len(network.card.classes) + 1)
-    for row, fit in zip(distinct, fits, strict=True):
-        row[list(fit.distinct)] = 1
+    limits = torch.stack([known_limits(fit.seen_as, len(one.shots)) for one, fit in zip(taught, fits, strict=True)])
     head = LogisticHead(torch.stack([fit.weight for fit in fits]), torch.stack([fit.bias for fit in fits]))
     balance = [one.balance - fit.verdict.threshold for one, fit in zip(taught, fits, strict=True)]
     memories = [
         memory_of(one.shots, refiner, fit.fitted_iou) if refiner is not None and fit.verdict.refined else None
         for one, fit in zip(taught, fits, strict=True)
     ]
-    return Taught(head, torch.tensor(balance, dtype=torch.float32), distinct, tuple(memories))
+    return Taught(head, torch.tensor(balance, dtype=torch.float32), limits, tuple(memories))
 
 
 def memory_of(shots: Sequence[Example], refiner: MaskRefiner, fitted_iou: float) -> ClassMemory:
@@ -165,14 +189,40 @@ def fit_row(
 def fit_samples(
     parts: Sequence[Samples], refiner: MaskRefiner | None, options: LogisticOptions | None = None
 ) -> tuple[Tensor, Tensor, float]:
-    """Row, bias and fitted IoU from positions; the class and the rest weigh the same."""
+    """Row, bias and fitted IoU from positions; the class and the rest weigh the same.
+
+    A part of the rest are positions of ordinary images that do not look like the class: what is only ever seen in one
+    kind of images would otherwise be found everywhere in images of another kind.
+    """
     features = torch.cat([part.features for part in parts]).float()
     positive = torch.cat([part.labels for part in parts]) == 1
     weights = torch.where(positive, 0.5 / positive.sum().clamp_min(1), 0.5 / (~positive).sum().clamp_min(1))
-    usual = None if refiner is None else (refiner.mean, refiner.spread)
-    weight, bias = fit_logistic(features, positive, weights, options, usual)
+    if refiner is None:
+        weight, bias = fit_logistic(features, positive, weights, options)
+    else:
+        ordinary = unlike_class(refiner.ordinary, features[positive])
+        shares = torch.where(positive, weights, (1 - ORDINARY_SHARE * bool(len(ordinary))) * weights)
+        weight, bias = fit_logistic(
+            torch.cat([features, ordinary]),
+            torch.cat([positive, positive.new_zeros(len(ordinary))]),
+            torch.cat([shares, weights.new_full((len(ordinary),), 0.5 * ORDINARY_SHARE / max(1, len(ordinary)))]),
+            options,
+            (refiner.mean, refiner.spread),
+        )
     found = features @ weight + bias > 0
     return weight, bias, float((found & positive).sum() / (found | positive).sum().clamp_min(1))
+
+
+def unlike_class(ordinary: Tensor, shown: Tensor) -> Tensor:
+    """Positions of ordinary images that are less like a class than nearly all of its own positions are.
+
+    Args:
+        ordinary: unit feature vectors of all levels, (positions, channels).
+        shown: the same of the class.
+    """
+    middle = shown.mean(dim=0)
+    least = (shown @ middle).quantile(LIKE_CLASS)
+    return ordinary[ordinary @ middle < least]
 
 
 def judge(one: TaughtClass, refiner: MaskRefiner | None) -> Verdict:
@@ -185,13 +235,17 @@ def judge(one: TaughtClass, refiner: MaskRefiner | None) -> Verdict:
         iou = 100 * counts[:, at_prior, 0].sum() / counts[:, at_prior, 1].sum().clamp_min(1e-9)
         estimate = Estimate(ONE_IMAGE * float(iou), 1, shots[0].id)
         return Verdict(0.0 if refiner is not None else prior, refiner is not None, estimate)
-    maps = [_left_out(one, example, refiner) for example in shots]
-    choices = [_best_threshold(torch.stack([plain for plain, _ in maps]), prior)]
+    groups = [shots[i::PARTS] for i in range(min(PARTS, len(shots)))]
+    plain = {strength: _left_out(one, groups, refiner, strength) for strength in STRENGTHS}
+    choices = {strength: _best_threshold(_plain_counts(fits), prior) for strength, fits in plain.items()}
+    strength = max(STRENGTHS, key=lambda value: choices[value][0])
+    best, refined = choices[strength], False
     if refiner is not None:
-        choices.append(_best_threshold(torch.stack([refined for _, refined in maps]), 0.0))
-    chosen = max(range(len(choices)), key=lambda i: choices[i][0])
-    _, threshold, iou, hardest = choices[chosen]
-    return Verdict(threshold, chosen == 1, Estimate(iou, len(shots), shots[hardest].id))
+        other = _best_threshold(_refined_counts(plain[strength], refiner), 0.0)
+        best, refined = (other, True) if other[0] > best[0] else (best, False)
+    _, threshold, iou, hardest = best
+    ordered = [example for group in groups for example in group]
+    return Verdict(threshold, refined, Estimate(iou, len(shots), ordered[hardest].id), strength)
 
 
 def _best_threshold(counts: Tensor, prior: float) -> tuple[float, float, float, int]:
@@ -217,22 +271,51 @@ def _prior_threshold(shots: Sequence[Example]) -> float:
     return PRIOR_SHARE * (1 - 1 / len(shots)) * float(np.log((1 - share) / share))
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """An image that was left out of a fit, and what was fitted on the others."""
+
+    example: Example
+    rest: Sequence[Example]
+    head: LogisticHead
+    fitted_iou: float
+
+
+def _left_out(
+    one: TaughtClass, groups: Sequence[Sequence[Example]], refiner: MaskRefiner | None, strength: float
+) -> list[LeftOut]:
+    """Rows fitted without each group of images in turn."""
+    found: list[LeftOut] = []
+    for group in groups:
+        rest = [other for other in one.examples if all(other is not example for example in group)]
+        weight, bias, fitted_iou = fit_row(rest, refiner, options=LogisticOptions(strength, QUICK))
+        found += [LeftOut(example, rest, LogisticHead(weight[None], bias[None]), fitted_iou) for example in group]
+    return found
+
+
 @torch.inference_mode()
-def _left_out(one: TaughtClass, example: Example, refiner: MaskRefiner | None) -> tuple[Tensor, Tensor]:
-    """Intersection and union on an image at every threshold, of a row fitted without it: plain and refined."""
-    rest = [other for other in one.examples if other is not example]
-    weight, bias, fitted_iou = fit_row(rest, refiner, options=QUICK)
-    head = LogisticHead(weight[None], bias[None])
-    maps = encoder_maps(example.levels)
+def _plain_counts(fits: Sequence[LeftOut]) -> Tensor:
+    """Intersection and union at every threshold on images that were left out, (images, thresholds, 2)."""
+    return torch.stack(
+        [_image_counts(fit.head.logits(encoder_maps(fit.example.levels))[0, 0], fit.example) for fit in fits]
+    )
+
+
+@torch.inference_mode()
+def _refined_counts(fits: Sequence[LeftOut], refiner: MaskRefiner) -> Tensor:
+    """The same after the mask refiner."""
+    counts: list[Tensor] = []
+    for fit in fits:
+        memory = memory_of([other for other in fit.rest if other.shows], refiner, fit.fitted_iou)
+        maps, colours = encoder_maps(fit.example.levels), fit.example.levels[COLOURS].float()
+        counts.append(_image_counts(refiner.refine(fit.head, 0, memory, maps, colours)[0, 0], fit.example))
+    return torch.stack(counts)
+
+
+def _image_counts(odds: Tensor, example: Example) -> Tensor:
     labels = torch.from_numpy(grid_labels(example.levels, example.labels))
     valid = labels <= 1
-    weights = torch.ones(int(valid.sum()))
-    plain = _counts(head.logits(maps)[0, 0][valid], labels[valid] == 1, weights)
-    if refiner is None:
-        return plain, plain
-    memory = memory_of([other for other in rest if other.shows], refiner, fitted_iou)
-    refined = refiner.refine(head, 0, memory, maps, example.levels[COLOURS].float())[0, 0]
-    return plain, _counts(refined[valid], labels[valid] == 1, weights)
+    return _counts(odds[valid], labels[valid] == 1, torch.ones(int(valid.sum())))
 
 
 def _copies_left_out(one: TaughtClass, example: Example, refiner: MaskRefiner | None) -> list[Tensor]:
@@ -245,7 +328,7 @@ def _copies_left_out(one: TaughtClass, example: Example, refiner: MaskRefiner | 
         if not positive.any() or positive.all():
             continue
         parts = [example.samples, *(c for i, c in enumerate(example.copies) if i != number), *extra]
-        weight, bias, _ = fit_samples(parts, refiner, QUICK)
+        weight, bias, _ = fit_samples(parts, refiner, LogisticOptions(iterations=QUICK))
         weights = torch.where(positive, example.share / positive.sum(), (1 - example.share) / (~positive).sum())
         curves.append(_counts(copy.features.float() @ weight + bias, positive, weights))
     return curves or [torch.zeros(len(THRESHOLDS), 2)]

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gfss.app.geometry import Guide, square_scores
 from gfss.data.transforms import MULTIPLE, mirrored_image
-from gfss.models.ops.upsample import upsample
 
 OVERLAP = 0.25  # of a tile, at least
 
@@ -27,7 +27,7 @@ def tile_starts(length: int, tile: int) -> list[int]:
 
 
 def tiled_probabilities(
-    image: np.ndarray, size: int, score_map: Callable[[np.ndarray], Tensor]
+    image: np.ndarray, size: int, score_map: Callable[[np.ndarray], Tensor], taught: int = 0
 ) -> Iterator[np.ndarray]:
     """Probabilities of an image from top to bottom, in strips (classes, rows, width) float32.
 
@@ -37,6 +37,7 @@ def tiled_probabilities(
         image: (height, width, 3) uint8.
         size: side of the network's square; tiles show the image in its own resolution.
         score_map: logits (classes, h, w) of a square image.
+        taught: how many of the last classes were taught; their edges follow the image.
     """
     tile = size // MULTIPLE * MULTIPLE
     height, width = image.shape[:2]
@@ -48,8 +49,9 @@ def tiled_probabilities(
         for left in lefts:
             part = image[top : top + tile, left : left + tile]
             rows, columns = part.shape[:2]
-            scores = score_map(_padded(part, tile, size))[None]
-            shares = upsample(scores, (size, size))[0, :, :rows, :columns].softmax(dim=0)
+            square = _padded(part, tile, size)
+            scores = square_scores(score_map(square), size, Guide(taught, part, square))
+            shares = scores[:, :rows, :columns].softmax(dim=0)
             if sums is None:
                 sums = torch.zeros(shares.shape[0], tile, width)
             sums[:, :rows, left : left + columns] += shares * window[:rows, :columns]

@@ -17,6 +17,7 @@ from gfss.features.bank import build_bank
 from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
+from gfss.models.novel.descriptors import DenseDescriptors
 from gfss.training.base import BaseData, BaseOptions, train_base
 from gfss.training.loop import TrainingRun
 
@@ -50,7 +51,7 @@ def train_model(
     run = TrainingRun(seed, folder, resume=True)
     base = train_base(BaseData(train_set, fold, bank=bank), encoder, ENCODER, options, size=SIZE, run=run)
     figures = base_miou(base, build_bank(encoder, val_set, SIZE, options.levels), val_set, fold)
-    return Segmenter(Network(base, shipped_refiner(encoder))), figures
+    return Segmenter(Network(base, *shipped_parts(encoder))), figures
 
 
 def usual_epochs(images: int, batch: int) -> int:
@@ -62,10 +63,10 @@ def usual_epochs(images: int, batch: int) -> int:
     return min(EPOCHS[1], max(EPOCHS[0], math.ceil(ITERATIONS * batch / max(1, images))))
 
 
-def shipped_refiner(encoder: Encoder) -> MaskRefiner | None:
-    """The mask refiner that the package has for an encoder; it has no weight of a class."""
+def shipped_parts(encoder: Encoder) -> tuple[MaskRefiner | None, DenseDescriptors | None]:
+    """The mask refiner and the descriptors that the package has for an encoder; they have no weight of a class."""
     for folder in sorted(ASSETS.glob(f"*-{encoder.name}")):
         network = load(find_model(folder)).network
         if network.refiner is not None and network.card.encoder_hash == encoder.weights_hash():
-            return network.refiner
-    return None
+            return network.refiner, network.descriptors
+    return None, None

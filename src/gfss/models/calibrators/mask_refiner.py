@@ -46,20 +46,32 @@ class ClassMemory:
 
 
 class MaskRefiner(nn.Module):
-    """The network, and the usual mean and spread of the features that rows are fitted on.
+    """The network, and what the features that rows are fitted on are like in ordinary images.
+
+    Attributes:
+        mean: of the features, (channels,).
+        spread: of the features, (channels,).
+        ordinary: features of some positions of ordinary images, (positions, channels).
 
     Args:
         channels: levels that rows read, name -> channels.
-        compared: levels that positions are compared on, from deep to shallow.
+        compared: levels that positions are compared on, on the grid of the coarsest of them.
         width: channels on the coarse grid.
         fine_width: channels on the finest grid.
+        ordinary: number of positions of ordinary images.
     """
 
     mean: Tensor
     spread: Tensor
+    ordinary: Tensor
 
     def __init__(
-        self, channels: Mapping[str, int], compared: Sequence[str], width: int = 32, fine_width: int = 12
+        self,
+        channels: Mapping[str, int],
+        compared: Sequence[str],
+        width: int = 32,
+        fine_width: int = 12,
+        ordinary: int = 0,
     ) -> None:
         super().__init__()
         self.config: dict[str, Any] = {
@@ -67,10 +79,12 @@ class MaskRefiner(nn.Module):
             "compared": list(compared),
             "width": width,
             "fine_width": fine_width,
+            "ordinary": ordinary,
         }
         self.compared = tuple(compared)
         self.register_buffer("mean", torch.zeros(sum(channels.values())))
         self.register_buffer("spread", torch.ones(sum(channels.values())))
+        self.register_buffer("ordinary", torch.zeros(ordinary, sum(channels.values())))
         inputs = 1 + len(channels) + 2 * len(self.compared) + len(SHARPNESS) + 5
         self.first = nn.Conv2d(inputs, width, 3, padding=1)
         self.second = nn.Conv2d(width, width, 3, padding=2, dilation=2)
@@ -127,8 +141,8 @@ class MaskRefiner(nn.Module):
         half = [part[..., ::COARSE_STEP, ::COARSE_STEP] for part in (odds, *parts)]
         size = (half[0].shape[-2], half[0].shape[-1])
         channels = [part.clamp(-ODDS_LIMIT, ODDS_LIMIT) / ODDS_SCALE for part in half]
-        for name in self.compared:
-            level = maps[name]
+        compared = on_one_grid({name: maps[name] for name in self.compared})
+        for name, level in compared.items():
             vectors = level[0].flatten(1).T
             of_class = (vectors @ memory.shown[name].T).amax(dim=1)
             of_rest = (vectors @ memory.rest[name].T).amax(dim=1)
@@ -136,7 +150,7 @@ class MaskRefiner(nn.Module):
                 small = ((values - offset) * factor).view(1, 1, level.shape[-2], level.shape[-1])
                 channels.append(upsample(small, size))
         for name, sharpness in zip((self.compared[0], self.compared[-1]), SHARPNESS, strict=True):
-            level = maps[name]
+            level = compared[name]
             vectors = level[0].flatten(1).T
             step = (odds.shape[-1] - 1) // (level.shape[-1] - 1)
             found = odds[0, 0, ::step, ::step].sigmoid().flatten()
@@ -160,6 +174,13 @@ def grid_colours(images: Tensor, size: tuple[int, int]) -> Tensor:
     return F.avg_pool2d(padded, step + 1, step)[..., : size[0], : size[1]]
 
 
+def on_one_grid(levels: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Levels (1, channels, h, w) at the positions of the coarsest one; the corners of all grids coincide."""
+    least = min(level.shape[-1] for level in levels.values())
+    steps = {name: (level.shape[-1] - 1) // max(1, least - 1) for name, level in levels.items()}
+    return {name: level[..., :: steps[name], :: steps[name]] for name, level in levels.items()}
+
+
 def class_memory(
     supports: Sequence[tuple[Mapping[str, Tensor], Tensor]], compared: Sequence[str], fitted_iou: float
 ) -> ClassMemory:
@@ -171,10 +192,11 @@ def class_memory(
     """
     shown: dict[str, Tensor] = {}
     rest: dict[str, Tensor] = {}
+    grids = [(on_one_grid({name: maps[name] for name in compared}), labels) for maps, labels in supports]
     for name in compared:
         of_class: list[Tensor] = []
         of_rest: list[Tensor] = []
-        for maps, labels in supports:
+        for maps, labels in grids:
             level = maps[name]
             size = (level.shape[-2], level.shape[-1])
             share, void = _cell_share(labels == 1, size, 0.0), _cell_share(labels > 1, size, 1.0)
