@@ -13,8 +13,7 @@ from gfss.app.inputs import find_images
 from gfss.app.segmenter import load
 from gfss.common.errors import GfssError
 from gfss.common.files import make_folder
-from gfss.data.datasets.scenes import SCENE_CLASSES, make_scenes
-from gfss.data.datasets.scenes.painter import paint_scene
+from gfss.data.datasets.scenes import labelled_scene, make_scenes
 
 MODEL, NAME, SHOTS, NEW = "scenes-tiny", "ring", 5, 6
 SEED, VAL = 7, 30  # other scenes than the model was trained on
@@ -55,15 +54,12 @@ def demo(folder: Path) -> Iterator[str]:
 
 def _write_images(folder: Path) -> None:
     """Labelled and new images of the class that is taught."""
-    new_class = SCENE_CLASSES.index(NAME) + 1
     for name in ("photos", "masks", "new-photos"):
         make_folder(folder / name)
-    others = [value for value in range(1, len(SCENE_CLASSES) + 1) if value != new_class]
     for number in range(SHOTS + NEW):
-        rng = np.random.default_rng((SEED, number))
-        image, mask = paint_scene((*rng.choice(others, 2, replace=False).tolist(), new_class), rng)
+        image, mask = labelled_scene(NAME, (SEED, number))
         if number < SHOTS:
             Image.fromarray(image).save(folder / "photos" / f"{number}.png")
-            Image.fromarray(np.uint8(255) * (mask == new_class)).save(folder / "masks" / f"{number}.png")
+            Image.fromarray(np.uint8(255) * mask).save(folder / "masks" / f"{number}.png")
         else:
             Image.fromarray(image).save(folder / "new-photos" / f"{number}.png")

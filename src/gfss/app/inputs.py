@@ -292,3 +292,15 @@ def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
     if values.min() < 0 or values.max() > top:
         raise GfssError(f"{name} has values from {values.min():g} to {values.max():g}; expected 0 to {top:g}")
     return np.round(values * (255 / top)).astype(np.uint8)
+
+
+def images_without(images: Picture | Sequence[Picture]) -> list[Labelled]:
+    """Images that do not show a class, as labelled ones with an empty mask."""
+    single = isinstance(images, str | Path | Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4)
+    items: list[Picture] = [images] if single else list(images)  # type: ignore[list-item]
+    sources = [path for item in items for path in (find_images([item]) if isinstance(item, str | Path) else [item])]
+    labelled: list[Labelled] = []
+    for number, source in enumerate(sources, start=1):
+        pixels = as_image(source)
+        labelled.append(Labelled(image_id(source, number), pixels, np.zeros(pixels.shape[:2], dtype=np.uint8)))
+    return labelled

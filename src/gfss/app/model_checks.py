@@ -15,6 +15,7 @@ from gfss.data.catalog import VOID
 
 Part = TypeVar("Part", bound=nn.Module)
 
+BACKGROUND_NAME = "background"
 LARGEST_INPUT = 4096  # pixels of a side of the square input
 
 
@@ -87,3 +88,23 @@ def check_fits(fits: Sequence[ClassFit], channels: int, source: str) -> None:
         refuse_infinite({"weight": fit.weight, "bias": fit.bias}, "rows of taught classes", source)
         if fit.weight.shape != (channels,) or fit.bias.shape != ():
             raise GfssError(f"the rows of taught classes of {source} do not fit its encoder's {channels} channels")
+
+
+def check_name(name: str, add: bool, base: Sequence[str], taught: Sequence[str]) -> None:
+    """Raise unless a lesson may have this name.
+
+    Args:
+        add: the lesson adds to a class that was taught.
+        base: names of the base classes.
+        taught: names of the classes that were taught.
+    """
+    if add and name not in taught:
+        raise GfssError(f"'{name}' was not taught yet, so nothing can be added to it; teach it first")
+    if not add and name in taught:
+        raise GfssError(
+            f"'{name}' is already a class; add images to that class (add=True, --add), or choose another name"
+        )
+    if name in (BACKGROUND_NAME, *base):
+        raise GfssError(f"'{name}' is already a base class; choose another name")
+    if name != name.strip() or not name or not name.isprintable():
+        raise GfssError(f"invalid class name {name!r}; use printable characters, without spaces at the ends")

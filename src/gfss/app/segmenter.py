@@ -1,13 +1,4 @@
-"""What practitioners use: load a model, teach it a class, segment images, see what changed, undo it.
-
-import gfss
-model = gfss.load("voc20-lite0")
-model.teach("forklift", images, masks)
-result = model.segment("yard.jpg")
-model.report()
-model.forget("forklift")
-model.save("yard-model")
-"""
+"""What practitioners use: load a model, teach it a class, segment images, see what changed, undo it."""
 
 from __future__ import annotations
 
@@ -17,13 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
 from gfss.app.card import model_card
-from gfss.app.inputs import Labelled, Picture, as_image, find_images, image_id, labelled_images
-from gfss.app.model_checks import check_fits, check_words, one_sentence
-from gfss.app.model_folder import ABOUT, is_model, lessons, read_model, write_model
+from gfss.app.hub import HubMixin
+from gfss.app.inputs import Picture, find_images, images_without, labelled_images
+from gfss.app.model_checks import BACKGROUND_NAME, check_fits, check_name, check_words, one_sentence
+from gfss.app.model_folder import ABOUT, Parts, is_model, lessons, read_model, write_model
 from gfss.app.model_loading import find_model, read_training
 from gfss.app.network import Network, check_balance
 from gfss.app.packing import build_network, build_taught, network_parts, taught_parts
@@ -38,13 +27,22 @@ from gfss.common.errors import GfssError, unknown
 from gfss.data.catalog import VOID
 from gfss.evaluation.records import versions
 
-BACKGROUND_NAME = "background"
 MOST_CLASSES = VOID - 1  # what an 8-bit mask can name beside background and void
 MOST_WITHOUT = 20  # images of a label source that do not show the class which a lesson takes
 
 
-class Segmenter:
+class Segmenter(HubMixin):
     """A segmentation model that can be taught.
+
+    >>> import gfss
+    >>> from gfss.data.datasets.scenes import labelled_scene
+    >>> model = gfss.load("scenes-tiny")
+    >>> image, mask = labelled_scene("ring")
+    >>> print(model.teach("ring", image, mask).words)
+    learned roughly (...)
+    >>> sorted(model.segment(labelled_scene("ring", seed=1)[0]).found)
+    [...'ring'...]
+    >>> model.forget("ring")
 
     Args:
         network: the base model.
@@ -76,7 +74,11 @@ class Segmenter:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """All classes in order of label: mask value i is ``classes[i]``, the first is "background"."""
+        """All classes in order of label: mask value i is ``classes[i]``, the first is "background".
+
+        >>> load("scenes-tiny").classes[:3]
+        ('background', 'flower', 'moon')
+        """
         return self._names(self.taught)
 
     @property
@@ -97,6 +99,13 @@ class Segmenter:
     ) -> Estimate:
         """Teach a class from one or more labelled images.
 
+        >>> from gfss.data.datasets.scenes import labelled_scene
+        >>> images, masks = zip(*(labelled_scene("ring", seed) for seed in range(3)))
+        >>> model = load("scenes-tiny")
+        >>> estimate = model.teach("ring", images, masks)
+        >>> model.classes[-1], estimate.images
+        ('ring', 3)
+
         Args:
             name: of the class.
             images: images (paths, arrays, PIL), or folders if ``masks`` is one label source.
@@ -116,7 +125,7 @@ class Segmenter:
         given = labelled_images(images, masks, label or name, negatives=MOST_WITHOUT, void=void)
         if not any(one.shows for one in given) and not add:
             raise GfssError(f"no mask shows '{name}'; label the object in at least one image")
-        examples = [make_example(self.network, one, lesson) for one in (*given, *_without(without))]
+        examples = [make_example(self.network, one, lesson) for one in (*given, *images_without(without))]
         before = next((one for one in self.taught if one.name == name), TaughtClass(name, ()))
         seen = {example.sha256 for example in before.examples}
         for example in examples:
@@ -145,7 +154,15 @@ class Segmenter:
         return self.taught[self._number(name)].balance
 
     def set_balance(self, name: str, value: float) -> None:
-        """Move the balance between a taught class and the others; saved with the model."""
+        """Move the balance between a taught class and the others; saved with the model.
+
+        >>> from gfss.data.datasets.scenes import labelled_scene
+        >>> model = load("scenes-tiny")
+        >>> _ = model.teach("ring", *labelled_scene("ring"))
+        >>> model.set_balance("ring", -2.0)
+        >>> model.balance("ring")
+        -2.0
+        """
         number = self._number(name)
         changed = replace(self.taught[number], balance=check_balance(value))
         self.taught = (*self.taught[:number], changed, *self.taught[number + 1 :])
@@ -153,12 +170,29 @@ class Segmenter:
         self._changes = None
 
     def forget(self, name: str) -> None:
-        """Take a taught class out; the model behaves as if it had never been taught."""
+        """Take a taught class out; the model behaves as if it had never been taught.
+
+        >>> from gfss.data.datasets.scenes import labelled_scene
+        >>> model, (image, mask) = load("scenes-tiny"), labelled_scene("ring")
+        >>> before = model.segment(image).mask
+        >>> _ = model.teach("ring", image, mask)
+        >>> model.forget("ring")
+        >>> bool((model.segment(image).mask == before).all())
+        True
+        """
         self._require_taught(name)
         self._become([one for one in self.taught if one.name != name])
 
     def rename(self, name: str, new: str) -> None:
-        """Give a taught class another name."""
+        """Give a taught class another name.
+
+        >>> from gfss.data.datasets.scenes import labelled_scene
+        >>> model = load("scenes-tiny")
+        >>> _ = model.teach("ring", *labelled_scene("ring"))
+        >>> model.rename("ring", "hoop")
+        >>> model.classes[-1]
+        'hoop'
+        """
         self._require_taught(name)
         self._check_name(new, add=False)
         self.taught = tuple(replace(one, name=new) if one.name == name else one for one in self.taught)
@@ -166,6 +200,11 @@ class Segmenter:
 
     def segment(self, image: Picture, *, balance: float = 0.0, tile: bool = False) -> Result:
         """Segment an image.
+
+        >>> from gfss.data.datasets.scenes import labelled_scene
+        >>> result = load("scenes-tiny").segment(labelled_scene("house")[0])
+        >>> result.mask.shape, result.scores.shape, "house" in result.found
+        ((112, 112), (10, 112, 112), True)
 
         Args:
             image: path, array or PIL image of any size.
@@ -177,7 +216,14 @@ class Segmenter:
         return segment_image(image, self.classes, self.network.size, look, tile, len(self.taught))
 
     def report(self, validation: str | Path | None = None) -> Report:
-        """What the last lesson changed for every known class, on the support images and a validation folder."""
+        """What the last lesson changed for every known class, on the support images and a validation folder.
+
+        >>> from gfss.data.datasets.scenes import labelled_scene
+        >>> model = load("scenes-tiny")
+        >>> _ = model.teach("ring", *labelled_scene("ring"))
+        >>> print(model.report())
+        After teaching ring...
+        """
         last = self.lesson
         earlier = before_lesson(self.taught, last)
         earlier_fits = fit_classes(earlier, self.network, self._fitted())
@@ -216,6 +262,11 @@ class Segmenter:
     def save(self, folder: str | Path, *, keep_images: bool = False) -> None:
         """Write the model folder; an older model in its place is replaced in one step.
 
+        >>>         >>> with TemporaryDirectory() as folder:
+        ...     load("scenes-tiny").save(Path(folder) / "copy")
+        ...     len(load(Path(folder) / "copy").classes)
+        10
+
         Refused if a class that the model there was taught, or some of its images, would be lost, and if the folder that
         this model was loaded from was changed meanwhile.
 
@@ -223,16 +274,20 @@ class Segmenter:
             keep_images: store the (downsized) support images too, not only their features; those that the model was
                 loaded with stay in any case.
         """
+        parts, words, card = self._contents(keep_images)
+        folder = Path(folder)
+        if folder.resolve() == self._origin:
+            digest = write_model(folder, parts, words, card, expected=self._expected)
+        else:
+            digest = write_model(folder, parts, words, card, check=partial(self._refuse_loss, folder))
+        self._origin, self._expected, self._known = folder.resolve(), digest, self._lessons()
+
+    def _contents(self, keep_images: bool) -> tuple[Parts, dict[str, Any], str]:
+        """Tensors, description and card of the model, as they are written."""
         parts, about = network_parts(self.network, self.half)
         support, listing = taught_parts(self.taught, self.fits, keep_images)
         words = {**about, "versions": versions(), "taught": listing, "changes": self._changes}
-        card = model_card(self.network.card, listing, words["versions"], self._changes)
-        folder = Path(folder)
-        if folder.resolve() == self._origin:
-            digest = write_model(folder, parts | support, words, card, expected=self._expected)
-        else:
-            digest = write_model(folder, parts | support, words, card, check=partial(self._refuse_loss, folder))
-        self._origin, self._expected, self._known = folder.resolve(), digest, self._lessons()
+        return parts | support, words, model_card(self.network.card, listing, words["versions"], self._changes)
 
     def _refuse_loss(self, folder: Path) -> None:
         """Raise if another model lies in a folder, with lessons that this one never had."""
@@ -266,17 +321,7 @@ class Segmenter:
         self._changes = None
 
     def _check_name(self, name: str, add: bool) -> None:
-        taught = [one.name for one in self.taught]
-        if add and name not in taught:
-            raise GfssError(f"'{name}' was not taught yet, so nothing can be added to it; teach it first")
-        if not add and name in taught:
-            raise GfssError(
-                f"'{name}' is already a class; add images to that class (add=True, --add), or choose another name"
-            )
-        if name in (BACKGROUND_NAME, *self.network.card.classes):
-            raise GfssError(f"'{name}' is already a base class; choose another name")
-        if name != name.strip() or not name or not name.isprintable():
-            raise GfssError(f"invalid class name {name!r}; use printable characters, without spaces at the ends")
+        check_name(name, add, self.network.card.classes, [one.name for one in self.taught])
 
     def _require_taught(self, name: str) -> None:
         if name in self.network.card.classes:
@@ -285,20 +330,11 @@ class Segmenter:
             raise unknown("class", name, [one.name for one in self.taught])
 
 
-def _without(images: Picture | Sequence[Picture]) -> list[Labelled]:
-    """Images that do not show a class, as labelled ones with an empty mask."""
-    single = isinstance(images, str | Path | Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4)
-    items: list[Picture] = [images] if single else list(images)  # type: ignore[list-item]
-    sources = [path for item in items for path in (find_images([item]) if isinstance(item, str | Path) else [item])]
-    labelled: list[Labelled] = []
-    for number, source in enumerate(sources, start=1):
-        pixels = as_image(source)
-        labelled.append(Labelled(image_id(source, number), pixels, np.zeros(pixels.shape[:2], dtype=np.uint8)))
-    return labelled
-
-
 def load(model: str | Path, *, encoder_weights: str | Path | None = None) -> Segmenter:
     """Open a model.
+
+    >>> load("scenes-tiny").classes[-1]
+    'mushroom'
 
     Args:
         model: name of an embedded model, or a folder that ``gfss teach`` or ``gfss run`` wrote.

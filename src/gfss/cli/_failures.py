@@ -19,6 +19,7 @@ EXTRAS = {
     "av": "video",
     "pandas": "pandas",
     "pycocotools": "coco",
+    "huggingface_hub": "hf",
     "transformers": "hf",
     "onnx": "export",
     "onnxscript": "export",

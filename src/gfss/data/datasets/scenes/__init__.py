@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from gfss.common.errors import GfssError
+from gfss.common.errors import GfssError, unknown
 from gfss.common.files import cache_folder, make_folder, read_json, write_json
 from gfss.common.progress import track
 from gfss.data.datasets.scenes.painter import paint_scene
@@ -64,6 +64,25 @@ def make_scenes(
         _fill(work, seed, dict(zip(SPLITS, (train, val), strict=True)), workers or os.cpu_count() or 1)
         write_json(work / CARD, card)
     return folder
+
+
+def labelled_scene(name: str, seed: int | Sequence[int] = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A generated image that shows a class among two others, and where it is; for trying things out.
+
+    >>> image, mask = labelled_scene("ring")
+    >>> image.shape, mask.shape, bool(mask.any())
+    ((112, 112, 3), (112, 112), True)
+
+    Args:
+        name: one of ``SCENE_CLASSES``.
+        seed: a number or several; another seed, another image.
+    """
+    if name not in SCENE_CLASSES:
+        raise unknown("class of the scenes", name, SCENE_CLASSES)
+    class_id, rng = SCENE_CLASSES.index(name) + 1, np.random.default_rng(seed)
+    others = [one for one in range(1, len(SCENE_CLASSES) + 1) if one != class_id]
+    image, mask = paint_scene((*rng.choice(others, 2, replace=False).tolist(), class_id), rng)
+    return image, mask == class_id
 
 
 def _holds(folder: Path, card: dict[str, int]) -> bool:
