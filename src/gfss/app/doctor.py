@@ -23,7 +23,7 @@ USES = {  # what an extra of pyproject.toml is for
     "coco": "gfss data prepare coco",
     "sbd": "gfss data prepare pascal",
     "hf": "encoders of Hugging Face, models from a hub",
-    "pandas": "gfss.results as a table",
+    "pandas": "gfss.results, records as a table of pandas",
     "sklearn": "linear probes by scikit-learn",
 }
 PLACES = {  # where gfss looks for what does not come with it

@@ -9,6 +9,7 @@ from pathlib import Path
 from gfss.app.model_loading import ASSETS, find_model
 from gfss.app.network import Network
 from gfss.app.segmenter import Segmenter, load
+from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder
 from gfss.data.catalog import fold_of_names
 from gfss.data.datasets.custom import read_own
@@ -42,6 +43,8 @@ def train_model(
         The model, and its IoU in percent on the images kept for that: per class, and ``base`` as their mean.
     """
     train_set, val_set = read_own(source, "train"), read_own(source, "val")
+    if len(train_set) < 2:
+        raise GfssError(f"{source} has {len(train_set)} image to train on; label more images, some dozens if possible")
     encoder = build_encoder(ENCODER, weights)
     options = BaseOptions()
     options = replace(options, epochs=epochs or usual_epochs(len(train_set), options.batch))

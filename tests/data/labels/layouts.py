@@ -326,7 +326,7 @@ def page() -> str:
             if make is cvat_masks:
                 names = zipfile.ZipFile(Path(folder) / "task.zip").namelist()
                 listing = "task.zip\n" + "\n".join(f"  {name}" for name in names if not name.endswith("/"))
-        parts.append(f"## {number}. {TITLES[make.__name__]}\n\n```\n{listing}\n```\n")
+        parts.append(f"## {number}. {TITLES[make.__name__]}\n\n```text\n{listing}\n```\n")
     return "\n".join(parts)
 
 

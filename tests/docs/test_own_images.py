@@ -9,18 +9,13 @@ import shlex
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.app import make
-from tests.data import make as files
 
 import gfss
-from gfss.app import model_loading as sources
-from gfss.app.segmenter import Segmenter
 from gfss.cli import main
 from gfss.data.datasets.scenes import SCENE_CLASSES
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "own-images.md").read_text(encoding="utf-8")
 
 
@@ -29,39 +24,6 @@ def blocks(language: str) -> list[str]:
 
 
 COMMANDS = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("gfss ")]
-
-
-@pytest.fixture(scope="module")
-def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small stand-ins for the embedded models."""
-    folder = tmp_path_factory.mktemp("assets")
-    make.model().save(folder / "voc20-lite0")
-    Segmenter(make.network(classes=SCENE_CLASSES[3:])).save(folder / "scenes-tiny")
-    return folder
-
-
-@pytest.fixture
-def yard(tmp_path: Path, assets: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the photographs that the page speaks of."""
-    for folder, names in {"yard/photos": "ab", "more-photos": "cd", "new-photos": ["yard", "gate"]}.items():
-        for name in names:
-            image, mask = make.labelled(sum(map(ord, name)))
-            files.png(tmp_path / folder / f"{name}.png", image).rename(tmp_path / folder / f"{name}.jpg")
-            files.png(tmp_path / folder.replace("photos", "masks") / f"{name}.png", mask * np.uint8(255))
-    files.png(tmp_path / "empty-yard" / "monday.png", make.picture(60))
-    for name in "vw":
-        image, mask = make.labelled(ord(name))
-        files.png(tmp_path / "validation" / "images" / f"{name}.png", image)
-        files.png(tmp_path / "validation" / "masks" / f"{name}.png", mask * np.uint8(2))
-    (tmp_path / "validation" / "classes.txt").write_text("dog\nforklift\n")
-    for number in range(5):
-        image, mask = make.labelled(number)
-        files.png(tmp_path / "my-data" / "images" / f"{number}.png", image)
-        files.png(tmp_path / "my-data" / "masks" / f"{number}.png", mask)
-    (tmp_path / "my-data" / "classes.txt").write_text("pallet\n")
-    monkeypatch.setattr(sources, "ASSETS", assets)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_commands_run_one_after_another(yard: Path) -> None:
