@@ -162,7 +162,8 @@ def test_the_example_of_the_docs_runs(
     recipe: tuple[Recipe, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "protocols-and-metrics.md"
-    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (code,) = (block for block in blocks if "my-results" in block)
     monkeypatch.chdir(tmp_path)
     exec(code.replace('"pascal"', repr(recipe[0].data)).replace("tasks=1000", "tasks=2"), {})
     record = metrics.read_record(tmp_path / "my-results" / "fold0.json")

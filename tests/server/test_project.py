@@ -148,7 +148,7 @@ def test_new_files_are_seen_and_uploads_never_overwrite(project: Project, monkey
     for name in ("x.txt", ".hidden.png", "a\0b.png", "y" * 200 + ".png", ""):
         with pytest.raises(GfssError, match="not a name"):
             project.add_image(name, content)
-    with pytest.raises(GfssError, match=r"'bad\.png' is not a readable"):
+    with pytest.raises(GfssError, match=r"'bad\.png' is not an image of a known kind"):
         project.add_image("bad.png", b"GIF89a nothing")
     assert not (project.folder / "bad.png").exists()
 
