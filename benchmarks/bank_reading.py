@@ -26,7 +26,7 @@ from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, to_tensor
 from gfss.features.bank import Bank, build_bank
 from gfss.models.encoders import build_encoder
-from gfss.models.ops.fused_encoder import fused
+from gfss.models.encoders.base import fused
 
 LEVELS = ("layer2", "layer3", "layer4")
 

@@ -24,9 +24,8 @@ from torch import Tensor
 
 from gfss.common.files import write_json
 from gfss.evaluation.records import peak_memory_mb
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import AS_PRINTED
-from gfss.models.pspnet import BINS, Features
+from gfss.models.base_model import BINS, Features
+from gfss.models.calibrators.calibrator import AS_PRINTED, Calibrator
 
 FORMS = ("plain", "fast")
 

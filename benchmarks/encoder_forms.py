@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from gfss.common.files import write_json
 from gfss.evaluation.records import peak_memory_mb
 from gfss.models.encoders import build_encoder
-from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.ops.fused_encoder import fused, traced
+from gfss.models.encoders.base import Encoder, fused, select_levels, traced
 
 Run = Callable[[Tensor], list[Tensor]]
 LEVELS = ("layer3", "layer4")

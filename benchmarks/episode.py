@@ -36,11 +36,9 @@ from gfss.features.bank import Bank, build_bank
 from gfss.features.sampler import EpisodeSampler, FeatureStore
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders import build_encoder
-from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.ops.fused_encoder import fused
-from gfss.models.pspnet import PyramidHead
+from gfss.models.encoders.base import Encoder, fused, select_levels
 from gfss.training.episodic import SEVERAL_WAYS, train_calibrator
 from gfss.training.episodic_options import EpisodicOptions
 

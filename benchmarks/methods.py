@@ -27,10 +27,9 @@ from gfss.features.support import Query, Support
 from gfss.methods import TRAINED, UNTRAINED, Context, build_method
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders.tiny import TinyEncoder
 from gfss.models.ops.upsample import class_map
-from gfss.models.pspnet import PyramidHead
 
 BASE = 15
 LEVELS = {"layer2": 40, "layer3": 112, "layer4": 320}

@@ -27,10 +27,9 @@ from gfss.app.segmenter import Segmenter
 from gfss.common.files import write_json
 from gfss.data.catalog import PASCAL_CLASSES
 from gfss.data.transforms import square_image, to_tensor
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders import build_encoder
-from gfss.models.ops.fused_encoder import fused
-from gfss.models.pspnet import PyramidHead
+from gfss.models.encoders.base import fused
 from gfss.training.base import BaseOptions
 
 IMAGE = (375, 500)  # height and width of a usual PASCAL photograph

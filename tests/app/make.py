@@ -8,11 +8,10 @@ from PIL import Image
 
 from gfss.app.network import DESCRIPTORS, Network
 from gfss.app.segmenter import Segmenter
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.encoders import build_encoder
 from gfss.models.novel.descriptors import DenseDescriptors
-from gfss.models.pspnet import PyramidHead
 
 SIZE = 65  # side of the model's square input: maps of 17 x 17
 BASE = ("cat", "dog", "tree")

@@ -15,8 +15,7 @@ from gfss.common.errors import GfssError
 from gfss.common.files import write_json
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import PRESETS
+from gfss.models.calibrators.calibrator import PRESETS, Calibrator
 from gfss.training.base_checkpoints import save_base
 from gfss.training.method_checkpoints import save_method
 

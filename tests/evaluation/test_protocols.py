@@ -19,7 +19,7 @@ from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
 from gfss.methods import build_method
 from gfss.methods.base import Method
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 BOTH: list[ProtocolName] = ["paired", "joint"]
 TASKS = 4

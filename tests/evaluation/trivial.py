@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
 from gfss.methods.base import Method
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 
 class Remembering:

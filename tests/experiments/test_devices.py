@@ -25,7 +25,7 @@ from gfss.experiments.steps import Plan
 from gfss.features import bank as bank_module
 from gfss.features.bank import build_bank
 from gfss.features.sampler import EpisodeSampler, FeatureStore
-from gfss.models.calibrators.options import PRESETS
+from gfss.models.calibrators.calibrator import PRESETS
 from gfss.models.encoders import build_encoder
 from gfss.training.base import BaseOptions
 

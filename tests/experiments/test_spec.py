@@ -14,7 +14,7 @@ from gfss.data import own_path
 from gfss.experiments.recipes import find_recipe, make_recipe, read_recipe, recipe_names, with_change
 from gfss.experiments.spec import Recipe
 from gfss.methods.diam_options import CHOSEN, PUBLISHED
-from gfss.models.calibrators.options import AS_PRINTED, PAPER
+from gfss.models.calibrators.calibrator import AS_PRINTED, PAPER
 from gfss.reporting.paper_tables import TABLES
 from gfss.training import base, episodic_options
 

@@ -11,8 +11,8 @@ from gfss.common.errors import GfssError
 from gfss.features.cache import CachedFeatures, cached_images
 from gfss.features.support import Support
 from gfss.methods.score_fusion import NovelFitter
+from gfss.models.base_model import BINS, Features
 from gfss.models.novel.classifier import NovelOptions
-from gfss.models.pspnet import BINS, Features
 
 
 def make_features(images: int = 4) -> Features:

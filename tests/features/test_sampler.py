@@ -17,9 +17,8 @@ from gfss.features import sampler as source_module
 from gfss.features.bank import Bank
 from gfss.features.cache import cached_images
 from gfss.features.sampler import EpisodeSampler, FeatureStore, HeldOutSamplers
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, Features, PyramidHead
 from gfss.models.encoders import build_encoder
-from gfss.models.pspnet import Features, PyramidHead
 
 
 @pytest.fixture(scope="module")

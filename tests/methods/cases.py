@@ -17,10 +17,9 @@ from gfss.data.catalog import VOID
 from gfss.features.support import Episode, Query, Support
 from gfss.methods import Context
 from gfss.methods.score_fusion import NovelFitter
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BINS, BaseCard, BaseModel, Features, PyramidHead
 from gfss.models.encoders.tiny import TinyEncoder
 from gfss.models.novel.classifier import NovelOptions
-from gfss.models.pspnet import BINS, Features, PyramidHead
 
 BASE = 5
 SIZE = (9, 9)

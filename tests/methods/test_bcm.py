@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from gfss.common.errors import GfssError
 from gfss.features.support import Support
 from gfss.methods.bcm import BaseClassMining
+from gfss.models.base_model import Features
 from gfss.models.ops.upsample import class_map, upsample
-from gfss.models.pspnet import Features
 
 
 def taken_for(features: Features, labels: Tensor, meaning: dict[int, int], base: int = BASE) -> Features:

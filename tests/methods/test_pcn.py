@@ -16,10 +16,8 @@ from gfss.methods import build_method
 from gfss.methods.losses import calibration_loss
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter, ScoreFusion
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.class_interaction import log_odds_scores
-from gfss.models.calibrators.options import PRESETS
-from gfss.models.calibrators.support_similarity import build_support_memory, similarity_maps
+from gfss.models.calibrators.calibrator import PRESETS, Calibrator
+from gfss.models.calibrators.pcn_support import build_support_memory, log_odds_scores, similarity_maps
 from gfss.models.novel.classifier import NovelOptions
 
 QUICK = NovelOptions(hidden=8, steps=15)

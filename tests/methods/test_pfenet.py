@@ -23,7 +23,7 @@ from tests.methods.slow import (
 from gfss.common.errors import GfssError
 from gfss.features.support import Support
 from gfss.methods.pfenet import Pfenet, PfenetOptions
-from gfss.models.pspnet import PyramidHead
+from gfss.models.base_model import PyramidHead
 
 SLIM = PfenetOptions(width=3)
 SIZES = [(9, 9), (4, 4), (2, 2), (1, 1)]  # fractions 1, 1/2, 1/4, 1/8 of the map

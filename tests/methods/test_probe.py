@@ -12,7 +12,7 @@ from tests.methods.cases import STRIDE, make_episode, map_labels
 
 from gfss.common.errors import GfssError
 from gfss.methods.probe import LinearProbe, ProbeOptions, fit_probe, position_labels
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 EXACT = ProbeOptions(iterations=2000, tolerance=1e-10)
 

@@ -18,8 +18,7 @@ from gfss.features.cache import CachedFeatures, cached_images
 from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
-from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
-from gfss.models.calibrators.rules import RULES
+from gfss.methods.score_fusion import RULES, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.models.novel.classifier import NovelOptions
 
 QUICK = NovelOptions(hidden=8, steps=15)

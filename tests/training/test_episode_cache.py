@@ -15,7 +15,7 @@ from gfss.common.errors import GfssError
 from gfss.features.sampler import EpisodeSampler
 from gfss.methods.losses import calibration_loss
 from gfss.methods.pcn import Calibrated
-from gfss.models.calibrators.support_similarity import support_similarity_channels
+from gfss.models.calibrators.pcn_support import support_similarity_channels
 from gfss.training import episode_cache as cache_module
 from gfss.training.episode_cache import CachedEpisodes
 from gfss.training.episodic_options import EpisodicOptions

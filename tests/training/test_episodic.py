@@ -19,7 +19,7 @@ from gfss.features.support import Episode
 from gfss.methods import build_method
 from gfss.methods.pcn import Calibrated
 from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.class_interaction import log_odds_scores
+from gfss.models.calibrators.pcn_support import log_odds_scores
 from gfss.training import episode_cache as cache_module
 from gfss.training import episodic, loop
 from gfss.training.episode_cache import CachedEpisodes, drawn_pairs

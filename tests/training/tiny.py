@@ -18,10 +18,9 @@ from gfss.features.sampler import EpisodeSampler, FeatureStore
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NovelFitter
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders import build_encoder
 from gfss.models.novel.classifier import NovelOptions
-from gfss.models.pspnet import PyramidHead
 
 CLASSES = ("red", "green", "blue", "yellow", "pink", "cyan", "white", "black")
 COLOURS = ((230, 30, 30), (30, 200, 30), (40, 40, 230), (230, 220, 30), (240, 110, 190), (40, 220, 220),

@@ -3,7 +3,7 @@
 Up to twice the size of the network's view, every pixel takes the class map of the evaluation protocol at the nearest
 position, so that the mask of an image that the network sees in its own or a smaller size scores exactly what the
 harness counts. Larger images interpolate the scores, for smooth edges. Scores of taught classes follow the colours of
-the image (:mod:`gfss.models.ops.guided`), where a :class:`Guide` says which they are.
+the image (:mod:`gfss.models.ops.upsample`), where a :class:`Guide` says which they are.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from torch import Tensor
 
 from gfss.data.transforms import fitted_size, to_tensor
 from gfss.models.calibrators.mask_refiner import grid_colours
-from gfss.models.ops.guided import colour_slopes, with_detail
-from gfss.models.ops.upsample import class_map, upsample
+from gfss.models.ops.upsample import class_map, colour_slopes, upsample, with_detail
 
 STRIP = 256  # rows that are interpolated at once
 SMOOTH_FROM = 2.0  # enlargement from which scores are interpolated

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from gfss.common.errors import GfssError
 from gfss.data.transforms import to_tensor
 from gfss.methods.logistic import known_or_novel
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, Features
 from gfss.models.calibrators.mask_refiner import ClassMemory, MaskRefiner, grid_colours
+from gfss.models.encoders.base import Run, fast_form
 from gfss.models.novel.descriptors import DenseDescriptors
 from gfss.models.novel.logistic import LogisticHead, finest_grid, unit_maps
-from gfss.models.ops.fused_encoder import Run, fast_form
 from gfss.models.ops.upsample import upsample
-from gfss.models.pspnet import Features
 
 HALF_LIMIT = 65504  # largest value of fp16
 DESCRIPTORS = "descriptors"  # beside the encoder levels of an image, where there are weights for them

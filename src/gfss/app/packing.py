@@ -19,13 +19,12 @@ from gfss.app.network import Network, check_balance
 from gfss.app.support import Example, Samples, TaughtClass
 from gfss.app.teaching import ClassFit, Estimate, Verdict
 from gfss.common.errors import GfssError
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.models.novel.descriptors import DenseDescriptors
 from gfss.models.novel.logistic import LogisticOptions
-from gfss.models.pspnet import PyramidHead
 
 ROWS = "rows of taught classes"
 

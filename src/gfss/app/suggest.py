@@ -16,7 +16,7 @@ from gfss.common.errors import GfssError
 from gfss.common.progress import note, track
 from gfss.data.images import read_image
 from gfss.data.transforms import fitted_size, mirrored_image
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 HARDEST = 0.1  # share of an image's positions that its doubt is taken over
 

@@ -42,8 +42,8 @@ from gfss.methods import (
     training_shots,
 )
 from gfss.methods.diam_options import DiamOptions
-from gfss.models.calibrators.options import PRESETS as CALIBRATOR_PRESETS
-from gfss.models.calibrators.options import CalibratorOptions
+from gfss.models.calibrators.calibrator import PRESETS as CALIBRATOR_PRESETS
+from gfss.models.calibrators.calibrator import CalibratorOptions
 from gfss.models.encoders import HUGGING_FACE, usual_stride
 from gfss.models.encoders import NAMES as ENCODERS
 from gfss.models.novel.classifier import NovelOptions

@@ -35,8 +35,7 @@ from gfss.common.progress import Bar, console, note
 from gfss.common.threads import parallel_map
 from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
-from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.ops.fused_encoder import fast_form
+from gfss.models.encoders.base import Encoder, fast_form, select_levels
 
 SHARD = 256  # images per shard
 JOINED = "features"  # file of levels of one size

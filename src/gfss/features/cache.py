@@ -10,7 +10,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from gfss.models.pspnet import Features, unit_factors
+from gfss.models.base_model import Features, unit_factors
 
 CACHE_SHARE = 0.5  # of the free memory, for cached images; what methods derive from them comes on top
 

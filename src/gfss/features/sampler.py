@@ -17,8 +17,7 @@ from gfss.data.transforms import square_image, to_tensor
 from gfss.features.bank import Bank
 from gfss.features.cache import CACHE_SHARE, CachedFeatures, CachedImage, cached_images, free_memory
 from gfss.features.support import Episode, Query, Support
-from gfss.models.base_model import BaseModel
-from gfss.models.pspnet import Features, concatenate
+from gfss.models.base_model import BaseModel, Features, concatenate
 
 BLOCK = 20  # consecutive episodes of one source
 CHUNK = 16  # images that go through the pyramid head at once

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gfss.common.errors import GfssError
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,10 @@ from gfss.methods.pfenet import Pfenet, PfenetOptions
 from gfss.methods.probe import LinearProbe
 from gfss.methods.prototype import Prototype
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
-from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
+from gfss.methods.score_fusion import RULES, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.methods.trivial import BaseOnly
 from gfss.models.base_model import BaseModel
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import PRESETS
-from gfss.models.calibrators.rules import RULES
+from gfss.models.calibrators.calibrator import PRESETS, Calibrator
 
 
 @dataclass

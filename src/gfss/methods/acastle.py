@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from gfss.features.support import Support
 from gfss.methods.learned import Learned
 from gfss.methods.prototypes import novel_prototypes
-from gfss.models.pspnet import Features, PyramidHead
+from gfss.models.base_model import Features, PyramidHead
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
 from gfss.features.support import Episode, Support
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 if TYPE_CHECKING:
     from gfss.methods import Context

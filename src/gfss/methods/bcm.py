@@ -11,8 +11,8 @@ from gfss.common.errors import GfssError
 from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.methods.probe import LinearClassifier, ProbeOptions, fit_probe, position_labels, position_samples
+from gfss.models.base_model import Features
 from gfss.models.novel.classifier import NovelOptions, novel_maps
-from gfss.models.pspnet import Features
 
 
 @dataclass(frozen=True)

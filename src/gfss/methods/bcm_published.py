@@ -10,7 +10,7 @@ from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.methods.bcm import Confusion, confused_classes
 from gfss.methods.probe import LinearClassifier, ProbeOptions, fit_probe, position_labels, position_samples
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 PENALTIES = tuple(10 ** (-4 + 8 * i / 9) for i in range(10))  # ten values of C from 1e-4 to 1e4, evenly by logarithm
 PARTS = 5  # of the cross-validation

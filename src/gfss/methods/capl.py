@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from gfss.features.support import Episode, Support
 from gfss.methods.learned import Learned, images_of, trainable
 from gfss.methods.losses import calibration_loss
-from gfss.models.fusion import mask_shares
-from gfss.models.pspnet import Features, PyramidHead
+from gfss.models.base_model import Features, PyramidHead
+from gfss.models.ops.upsample import mask_shares
 
 
 @dataclass(frozen=True)

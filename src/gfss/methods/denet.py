@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from gfss.features.support import Support
 from gfss.methods.learned import Learned, images_of, level_channels
-from gfss.models.fusion import mask_shares
-from gfss.models.pspnet import Features, PyramidHead
+from gfss.models.base_model import Features, PyramidHead
+from gfss.models.ops.upsample import mask_shares
 
 AREA_FLOOR = 1e-3  # added to a mask's area
 GROUPS = 8  # of the group norm

@@ -17,8 +17,8 @@ from gfss.methods.diam_low_rank import LowRankDescent, LowRankForm
 from gfss.methods.diam_options import DiamOptions
 from gfss.methods.probe import position_labels, position_samples
 from gfss.methods.prototypes import novel_prototypes
+from gfss.models.base_model import Features
 from gfss.models.novel.classifier import support_labels
-from gfss.models.pspnet import Features
 
 BATCH = 8  # query images that are adapted at once
 TINY = 1e-30  # class shares are not taken smaller before a logarithm

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.methods.diam_options import DiamOptions
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 SETTLED = 0.1  # how much a support position counts for these, before what is wrong at it under the start
 POWERS = 2  # rounds in which leading directions are found

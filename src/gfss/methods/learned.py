@@ -13,7 +13,7 @@ from gfss.common.errors import unknown
 from gfss.features.support import Episode, Query, Support
 from gfss.methods.base import Method
 from gfss.methods.losses import calibration_loss
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 
 class Learned(Method):

@@ -10,6 +10,7 @@ from torch import Tensor
 from gfss.data.catalog import VOID
 from gfss.features.support import Support
 from gfss.methods.base import Method
+from gfss.models.base_model import Features
 from gfss.models.novel.logistic import (
     LogisticHead,
     LogisticOptions,
@@ -19,7 +20,6 @@ from gfss.models.novel.logistic import (
     unit_maps,
 )
 from gfss.models.ops.upsample import upsample
-from gfss.models.pspnet import Features
 
 Maps = Mapping[str, Tensor]
 POSITIONS = (1000, 2000)  # of the class and of the rest in every support image, at most

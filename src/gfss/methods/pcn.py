@@ -10,16 +10,15 @@ from torch import Tensor
 from gfss.features.support import Episode, Support
 from gfss.methods.base import Method
 from gfss.methods.losses import calibration_loss
-from gfss.methods.score_fusion import NormalisedScoreFusion
+from gfss.methods.score_fusion import NormalisedScoreFusion, normalised_score_fusion, score_fusion
+from gfss.models.base_model import Features
 from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.support_similarity import (
+from gfss.models.calibrators.pcn_support import (
     SimilarityMaps,
     SupportMemory,
     build_support_memory,
     similarity_maps,
 )
-from gfss.models.fusion import normalised_score_fusion, score_fusion
-from gfss.models.pspnet import Features
 
 
 def pcn_scores(query: Features, novel: Tensor, calibrator: Calibrator, memory: SupportMemory | None) -> Tensor:

@@ -15,10 +15,9 @@ from gfss.common.errors import GfssError
 from gfss.features.support import Episode, Support
 from gfss.methods.learned import Learned, images_of, level_channels, trainable
 from gfss.methods.losses import calibration_loss
-from gfss.models.fusion import mask_shares
+from gfss.models.base_model import Features, PyramidHead
 from gfss.models.novel.classifier import support_labels
-from gfss.models.ops.upsample import upsample
-from gfss.models.pspnet import Features, PyramidHead
+from gfss.models.ops.upsample import mask_shares, upsample
 
 AREA_FLOOR = 5e-4  # added to a mask's area
 PRIOR_FLOOR = 1e-7  # added to the range of a prior mask

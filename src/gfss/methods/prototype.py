@@ -12,9 +12,9 @@ from gfss.data.catalog import VOID
 from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.methods.logistic import Maps, grid_labels, known_or_novel, novel_supports
+from gfss.models.base_model import Features
 from gfss.models.novel.logistic import LogisticHead, finest_grid, unit_maps
 from gfss.models.ops.upsample import upsample
-from gfss.models.pspnet import Features
 
 THRESHOLDS = 101
 

@@ -10,9 +10,10 @@ from gfss.data.catalog import VOID
 from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.methods.probe import position_labels, position_samples
-from gfss.models.fusion import mask_shares, masked_average, normalised_parameter_fusion
+from gfss.methods.score_fusion import normalised_parameter_fusion
+from gfss.models.base_model import Features
 from gfss.models.novel.classifier import class_weights, support_labels
-from gfss.models.pspnet import Features
+from gfss.models.ops.upsample import mask_shares
 
 STEPS, RATE = 50, 0.1  # of the fitted rows; the paper's for its classifier of two layers
 
@@ -99,3 +100,15 @@ class Imprint(Method):
 
     def scores(self, query: Features) -> Tensor:
         return torch.cat([query.base, F.conv2d(query.bottleneck, self.rows[..., None, None], self.biases)], dim=1)
+
+
+def masked_average(maps: Tensor, masks: Tensor) -> Tensor:
+    """Prototype: average feature inside each support's mask, then over supports; (channels,).
+
+    Args:
+        maps: (supports, channels, h, w).
+        masks: (supports, h, w) in [0, 1], the class's share of every position.
+    """
+    masks = masks.to(maps)
+    sums = torch.einsum("schw,shw->sc", maps, masks)
+    return (sums / masks.sum(dim=(1, 2)).clamp_min(1e-6)[:, None]).mean(dim=0)

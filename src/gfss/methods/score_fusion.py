@@ -1,15 +1,23 @@
-"""Methods built on a fitted novel classifier without training: score fusion, NSF and the rules."""
+"""Fusion: how base and novel scores become one set of scores; methods that do so without training.
+
+Class order of the result: background, base classes, novel classes. The novel classifier's own "none" output is dropped:
+the base model already says what is background. The rules are calibration without training, the bar that a learned
+calibrator has to clear: they take NSF scores (batch, background + base + novel, h, w) and the number of novel classes,
+and return scores of the same shape.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from gfss.features.support import Support
 from gfss.methods.base import Method
-from gfss.models.calibrators.rules import RULES
-from gfss.models.fusion import normalised_score_fusion, score_fusion
+from gfss.models.base_model import Features
 from gfss.models.novel.classifier import (
     Form,
     NovelClassifier,
@@ -20,8 +28,74 @@ from gfss.models.novel.classifier import (
     support_labels,
 )
 from gfss.models.novel.low_rank import LowRankLayer, low_rank
-from gfss.models.ops.convolve import convolve
-from gfss.models.pspnet import Features
+from gfss.models.ops.dual_fit import convolve
+
+EPSILON = 1e-6
+
+
+def score_fusion(base: Tensor, novel: Tensor) -> Tensor:
+    """Raw scores side by side.
+
+    Args:
+        base: base logits (batch, base + 1, h, w).
+        novel: logits of the novel classifier (batch, 1 + new, h, w), "none" first.
+
+    Returns:
+        (batch, base + 1 + new, h, w).
+    """
+    return torch.cat([base, novel[:, 1:]], dim=1)
+
+
+def normalised_score_fusion(base: Tensor, novel: Tensor) -> Tensor:
+    """NSF, eq. 3: each classifier's softmax, side by side; shapes as in :func:`score_fusion`."""
+    return torch.cat([base.softmax(dim=1), novel.softmax(dim=1)[:, 1:]], dim=1)
+
+
+def normalised_parameter_fusion(bottleneck: Tensor, base_rows: Tensor, novel_rows: Tensor) -> Tensor:
+    """NPF: all classifier rows scaled to length one, then multiplied with the (unscaled) features.
+
+    Args:
+        bottleneck: (batch, channels, h, w).
+        base_rows: base classifier (base + 1, channels).
+        novel_rows: (new, channels).
+    """
+    rows = F.normalize(torch.cat([base_rows, novel_rows]), dim=1)
+    return F.conv2d(bottleneck, rows[..., None, None])
+
+
+def split(fused: Tensor, novel: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores of background, base classes and novel classes."""
+    base = fused.shape[1] - novel - 1
+    background, known, new = fused.split([1, base, novel], dim=1)
+    return background, known, new
+
+
+def gated(fused: Tensor, novel: int) -> Tensor:
+    """Novel score times (1 - largest base score): a base class that is sure keeps its pixel."""
+    background, known, new = split(fused, novel)
+    return torch.cat([background, known, new * (1 - known.amax(dim=1, keepdim=True))], dim=1)
+
+
+def background_share(fused: Tensor, novel: int) -> Tensor:
+    """Novel classes take their share of the background's probability and of nothing else."""
+    background, known, new = split(fused, novel)
+    none = (1 - new).prod(dim=1, keepdim=True)
+    return torch.cat([background * none, known, background * new], dim=1)
+
+
+def log_odds(fused: Tensor, novel: int) -> Tensor:
+    """Novel logit = background logit + log-odds of the novel classifier, renormalised."""
+    background, known, new = split(fused, novel)
+    new = new.clamp(EPSILON, 1 - EPSILON)
+    scores = torch.cat([background, known, background * new / (1 - new)], dim=1)
+    return scores / scores.sum(dim=1, keepdim=True).clamp_min(EPSILON)
+
+
+RULES: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "gated": gated,
+    "background-share": background_share,
+    "log-odds": log_odds,
+}
 
 
 @dataclass

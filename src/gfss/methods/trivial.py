@@ -7,7 +7,7 @@ from torch import Tensor
 
 from gfss.features.support import Support
 from gfss.methods.base import Method
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 
 class BaseOnly(Method):

@@ -18,8 +18,8 @@ from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
 from gfss.features.sampler import EpisodeSampler
 from gfss.methods.base import Method
-from gfss.models.fusion import mask_shares, masked_average
-from gfss.models.ops.upsample import class_map
+from gfss.methods.prototypes import masked_average
+from gfss.models.ops.upsample import class_map, mask_shares
 
 WORST = 3  # queries of a task that may be shown
 Reason = Literal["missed", "confused", "flooded"]

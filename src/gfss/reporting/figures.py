@@ -17,8 +17,8 @@ from gfss.features.sampler import EpisodeSampler
 from gfss.features.support import Support
 from gfss.methods.base import Method
 from gfss.methods.score_fusion import NormalisedScoreFusion
+from gfss.models.base_model import Features
 from gfss.models.ops.upsample import class_map
-from gfss.models.pspnet import Features
 from gfss.reporting.failures import worst_tasks
 from gfss.reporting.grid import Grid
 from gfss.reporting.paper_tables import printed_name

@@ -21,10 +21,9 @@ from gfss.data.datasets.base import Dataset
 from gfss.data.transforms import square_image, square_label, to_tensor
 from gfss.features.bank import Bank
 from gfss.methods.losses import missed_overlap
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders.base import Encoder
 from gfss.models.ops.upsample import upsample
-from gfss.models.pspnet import PyramidHead
 from gfss.training.base_checkpoints import save_base
 from gfss.training.batches import augmentations, batch_images, reader, training_images
 from gfss.training.loop import Iteration, Loss, Schedule, TrainingRun, remove_training_state, train

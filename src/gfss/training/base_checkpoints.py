@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gfss.common.errors import GfssError
-from gfss.models.base_model import BaseCard, BaseModel
+from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
-from gfss.models.pspnet import PyramidHead
 from gfss.training.checkpoints import load_checkpoint, save_checkpoint
 
 

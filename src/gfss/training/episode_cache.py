@@ -24,7 +24,7 @@ from gfss.features.sampler import BLOCK, EpisodeSampler, HeldOutSamplers
 from gfss.methods.losses import calibration_loss
 from gfss.methods.pcn import Calibrated
 from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.support_similarity import SimilarityMaps, support_similarity_channels
+from gfss.models.calibrators.pcn_support import SimilarityMaps, support_similarity_channels
 from gfss.training.episodic_options import EpisodicOptions
 from gfss.training.loop import Iteration
 

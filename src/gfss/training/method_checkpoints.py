@@ -9,8 +9,7 @@ from gfss.common.errors import GfssError
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
 from gfss.models.base_model import BaseCard
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import stored_options
+from gfss.models.calibrators.calibrator import Calibrator, stored_options
 from gfss.training.checkpoints import load_checkpoint, save_checkpoint
 
 OF_ENCODER = ("encoder", "encoder_hash", "size")  # what features depend on

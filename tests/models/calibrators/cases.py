@@ -8,10 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import CalibratorOptions
-from gfss.models.calibrators.support_similarity import SimilarityMaps
-from gfss.models.pspnet import BINS, Features
+from gfss.models.base_model import BINS, Features
+from gfss.models.calibrators.calibrator import Calibrator, CalibratorOptions
+from gfss.models.calibrators.pcn_support import SimilarityMaps
 
 SIZE = (7, 8)
 DEFAULT = CalibratorOptions()

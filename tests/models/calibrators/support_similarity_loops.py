@@ -10,7 +10,7 @@ from tests.methods import slow
 from torch import Tensor
 
 from gfss.data.catalog import VOID
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
 
 Vector = list[float]
 Place = tuple[int, int, int]  # image, row, column

@@ -19,9 +19,8 @@ from tests.models.calibrators.cases import (
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import AS_PRINTED, PRESETS
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
+from gfss.models.calibrators.calibrator import AS_PRINTED, PRESETS, Calibrator
 
 
 def attention_reference(calibrator: Calibrator, scores: Tensor, channels: Tensor) -> Tensor:

@@ -21,13 +21,11 @@ from tests.models.calibrators.cases import (
 from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.class_interaction import log_odds_scores
+from gfss.models.base_model import Features
+from gfss.models.calibrators.calibrator import AS_PRINTED, PRESETS, Calibrator, CalibratorOptions
 from gfss.models.calibrators.cross_covariance import cosine_basis
-from gfss.models.calibrators.options import AS_PRINTED, PRESETS, CalibratorOptions
-from gfss.models.calibrators.support_similarity import SimilarityMaps
+from gfss.models.calibrators.pcn_support import SimilarityMaps, log_odds_scores
 from gfss.models.ops.upsample import upsample
-from gfss.models.pspnet import Features
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from torch import nn
 
 from gfss.common.errors import GfssError
 from gfss.models.encoders import NAMES, build_encoder
-from gfss.models.encoders.base import Encoder, select_levels
-from gfss.models.ops.fused_encoder import fast_form, fused, traced
+from gfss.models.encoders.base import Encoder, fast_form, fused, select_levels, traced
 
 BUILT_IN = [name for name in NAMES if not name.startswith(("hf:", "resnet101"))]  # 101 differs from 50 in length only
 

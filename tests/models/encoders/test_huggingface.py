@@ -11,7 +11,7 @@ import torch
 
 from gfss.common.errors import GfssError
 from gfss.models.encoders import build_encoder, huggingface
-from gfss.models.ops.fused_encoder import fused
+from gfss.models.encoders.base import fused
 
 transformers = pytest.importorskip("transformers")
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.common.errors import GfssError
+from gfss.models.base_model import Features
 from gfss.models.novel import classifier as novel
 from gfss.models.novel.classifier import (
     NovelClassifier,
@@ -19,9 +20,7 @@ from gfss.models.novel.classifier import (
     novel_maps,
     support_labels,
 )
-from gfss.models.ops.convolve import convolve
-from gfss.models.ops.dual_fit import dual_is_cheaper, patch_gram
-from gfss.models.pspnet import Features
+from gfss.models.ops.dual_fit import convolve, dual_is_cheaper, patch_gram
 
 FORMS = ("plain", "dual")
 OPTIONS = NovelOptions(hidden=6, momentum=0.9, weight_decay=1e-3)

@@ -8,8 +8,7 @@ import pytest
 import torch
 from tests.models.calibrators.cases import ATTENTION, SIZE, make_features, make_scores, make_similarity
 
-from gfss.models.calibrators.calibrator import Calibrator
-from gfss.models.calibrators.options import PRESETS, CalibratorOptions
+from gfss.models.calibrators.calibrator import PRESETS, Calibrator, CalibratorOptions
 
 OPTIONS = {
     "pcn": PRESETS["pcn"],

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.common.errors import GfssError
-from gfss.models.calibrators.options import CalibratorOptions
 from gfss.models.ops.upsample import upsample
+
+if TYPE_CHECKING:
+    from gfss.models.calibrators.calibrator import CalibratorOptions
 
 FLAT = 1e-3  # a map whose variation is shorter than this is taken as constant, not blown up to length one
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.models.ops.pyramid import pool_bins
-from gfss.models.ops.upsample import upsample
+from gfss.models.ops.upsample import pool_bins, upsample
 
 FLATTEST = 1e-4  # channels are not taken as less spread when they are standardised
 BINS = 5  # cells of a side of the map that context is averaged over

@@ -1,5 +1,6 @@
-"""The descent of :func:`gfss.models.novel.fitting.fit_plain` in dual form: the same numbers up to rounding.
+"""A 3x3 convolution as one product, and the novel classifier's descent in dual form.
 
+The dual form is the descent of :func:`gfss.models.novel.classifier.fit_plain`: the same numbers up to rounding.
 The first layer starts at W_0 and every gradient is U^T G, where U (positions x 9 channels) holds the 3x3 patches. So
 W_t = a_t W_0 + U^T C_t, and the hidden maps are Z_t = a_t U W_0 + (U U^T) C_t: one product with a positions x positions
 matrix per step instead of two with 9 x channels columns. What is left of a step is small, so its gradient is written
@@ -9,16 +10,49 @@ out by hand.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.models.novel.fitting import GradientDescent
-from gfss.models.ops.convolve import convolve, shifted
 from gfss.models.ops.upsample import interpolation_weights, upsample
 
+if TYPE_CHECKING:
+    from gfss.models.novel.classifier import GradientDescent
+
 KERNEL = 9  # positions of a 3x3 patch
+
+
+def convolve(maps: Tensor, weights: Tensor) -> Tensor:
+    """``F.conv2d(maps, weights, padding=1)``, (images, hidden, h, w).
+
+    One matrix product for all nine taps, then their results are shifted and added. With many channels and few results
+    that is faster on a CPU than a convolution; as a part of an exported network it is one.
+
+    Args:
+        maps: (images, channels, h, w).
+        weights: (hidden, channels, 3, 3).
+    """
+    if torch.compiler.is_exporting():
+        return F.conv2d(maps, weights, padding=1)
+    images, channels, height, width = maps.shape
+    taps = weights.permute(2, 3, 0, 1).reshape(-1, channels) @ maps.flatten(2)
+    taps = taps.view(images, 3, 3, len(weights), height, width)
+    out = taps[:, 1, 1].clone()
+    for down in (-1, 0, 1):
+        for right in (-1, 0, 1):
+            if (down, right) != (0, 0):
+                to_y, from_y = shifted(down, height)
+                to_x, from_x = shifted(right, width)
+                out[:, :, to_y, to_x] += taps[:, 1 + down, 1 + right, :, from_y, from_x]
+    return out
+
+
+def shifted(offset: int, length: int) -> tuple[slice, slice]:
+    """Slices (to, from) with from = to + offset inside a length."""
+    low, high = max(0, -offset), min(length, length - offset)
+    return slice(low, high), slice(low + offset, high + offset)
 
 
 def dual_is_cheaper(maps: Tensor, hidden: int, steps: int = 50) -> bool:
@@ -91,7 +125,7 @@ def _cut(maps: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _LossGradient:
-    """Gradient of :func:`gfss.models.novel.fitting.support_loss` by the logits (episodes, classes, supports, h, w).
+    """Gradient of :func:`gfss.models.novel.classifier.support_loss` by the logits (episodes, classes, supports, h, w).
 
     At a pixel it is (softmax - truth) times the pixel's share in the weighted mean; the transposed interpolation brings
     it back to the positions.

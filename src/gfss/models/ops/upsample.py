@@ -1,7 +1,15 @@
-"""From small score maps to class maps at image size."""
+"""From small maps to large ones and back: bilinear upsampling, class maps, pyramid pooling, upsampling along colours.
+
+Upsampling along colours gives score maps the fine structure of the image. Around every position of a coarse map, the
+score is fitted as a linear function of the colour, as the guided filter does (He, Sun, Tang 2010; its fast form fits on
+the coarse grid and applies the fit at full resolution, He and Sun 2015). Unlike there, the map itself is not smoothed:
+only what a pixel's colour differs from the mean around it is added, so that at the positions of the coarse map nothing
+changes on average, and a map that does not follow the colours is upsampled bilinearly.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -9,6 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 TIED = 1e-6  # relative difference below which scores may change places by rounding
+RADIUS = 1  # positions around each that the linear function is fitted on
+EVENNESS = 1e-4  # variance of a colour, in [0, 1], below which it is taken for even
+LIMIT = 6.0  # scores beyond do not steer the fit
 
 
 def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
@@ -127,3 +138,103 @@ def _able(corners: Tensor) -> Tensor:
     leader = corners.amin(dim=0).argmax(dim=1)[:, None]
     lead = corners.gather(2, leader.expand(4, -1, -1))
     return (corners >= lead - TIED * lead.abs().amax(dim=0)).any(dim=0)
+
+
+def pool_bins(maps: Tensor, bins: tuple[int, ...]) -> list[Tensor]:
+    """``F.adaptive_avg_pool2d(maps, b)`` for every b of ``bins``: (batch, channels, b, b) each."""
+    size = (maps.shape[-2], maps.shape[-1])
+    means = maps.flatten(2) @ pooling_weights(size, bins, maps.dtype, maps.device)
+    parts = means.split([count * count for count in bins], dim=2)
+    return [part.unflatten(2, (count, count)) for part, count in zip(parts, bins, strict=True)]
+
+
+def mix_upsampled(weight: Tensor, maps: Tensor, branches: Sequence[Tensor]) -> Tensor:
+    """A 1x1 convolution of maps and upsampled branches, all concatenated: (batch, width, h, w).
+
+    A 1x1 convolution and upsampling commute, so the branches go through it at their own resolution, and all of them
+    are upsampled by one product.
+
+    Args:
+        weight: (width, channels of maps and branches).
+        maps: (batch, channels, h, w).
+        branches: (batch, channels, bins, bins) each.
+    """
+    size = (maps.shape[-2], maps.shape[-1])
+    own, *others = weight.split([maps.shape[1], *(branch.shape[1] for branch in branches)], dim=1)
+    small = torch.cat([rows @ branch.flatten(2) for rows, branch in zip(others, branches, strict=True)], dim=2)
+    bins = tuple(branch.shape[-1] for branch in branches)
+    upsampled = small @ upsampling_weights(size, bins, maps.dtype, maps.device)
+    mixed = torch.baddbmm(upsampled, own.expand(len(maps), -1, -1), maps.flatten(2)).unflatten(2, size)
+    return mixed.contiguous(memory_format=torch.channels_last)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)  # a cached tensor of inference mode could never take part in training
+def pooling_weights(size: tuple[int, int], bins: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Average pooling to all bins of a pyramid as one matrix, (h w, sum of bins squared)."""
+    each = torch.eye(size[0] * size[1], dtype=torch.float64).view(-1, 1, *size)
+    return torch.cat([F.adaptive_avg_pool2d(each, count).flatten(1) for count in bins], dim=1).to(device, dtype)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def upsampling_weights(
+    size: tuple[int, int], bins: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Bilinear upsampling from all bins of a pyramid as one matrix, (sum of bins squared, h w)."""
+    each = (torch.eye(count**2, dtype=torch.float64).view(-1, 1, count, count) for count in bins)
+    return torch.cat([upsample(maps, size).flatten(1) for maps in each]).to(device, dtype)
+
+
+def colour_slopes(maps: Tensor, colours: Tensor) -> Tensor:
+    """How much every map changes with each colour around every position, (maps, 3, h, w).
+
+    Args:
+        maps: (maps, h, w).
+        colours: (3, h, w), mean colours around the positions of the grid.
+    """
+    values = maps.clamp(-LIMIT, LIMIT)
+    mean_colour, mean = _around(colours), _around(values)
+    mixed = _around((values[:, None] * colours).flatten(0, 1)).unflatten(0, (len(maps), 3))
+    covariance = mixed - mean[:, None] * mean_colour
+    r, g, b = colours
+    products = _around(torch.stack([r * r, r * g, r * b, g * g, g * b, b * b]))
+    mr, mg, mb = mean_colour
+    squares = products - torch.stack([mr * mr, mr * mg, mr * mb, mg * mg, mg * mb, mb * mb])
+    slopes = torch.einsum("ijhw,njhw->nihw", _inverse(squares, EVENNESS), covariance)
+    return _around(slopes.flatten(0, 1)).unflatten(0, (len(maps), 3))
+
+
+def with_detail(maps: Tensor, slopes: Tensor, colours: Tensor, image: Tensor) -> Tensor:
+    """Upsampled maps with what the colours add.
+
+    Args:
+        maps: (maps, height, width), upsampled.
+        slopes: (maps, 3, height, width), upsampled.
+        colours: (3, height, width), the mean colours, upsampled.
+        image: (3, height, width), the colours themselves.
+    """
+    return maps + (slopes * (image - colours)).sum(dim=1)
+
+
+def _around(maps: Tensor) -> Tensor:
+    """Mean of (channels, h, w) over the positions around each."""
+    side = 2 * RADIUS + 1
+    return F.avg_pool2d(F.pad(maps[None], (RADIUS,) * 4, mode="replicate"), side, 1)[0]
+
+
+def _inverse(squares: Tensor, added: float) -> Tensor:
+    """Inverse (3, 3, h, w) of the symmetric matrices rr, rg, rb, gg, gb, bb (6, h, w), ``added`` on the diagonal."""
+    rr, rg, rb, gg, gb, bb = squares
+    rr, gg, bb = rr + added, gg + added, bb + added
+    first, second, third = gg * bb - gb * gb, rb * gb - rg * bb, rg * gb - rb * gg
+    fourth, fifth, sixth = rr * bb - rb * rb, rb * rg - rr * gb, rr * gg - rg * rg
+    determinant = rr * first + rg * second + rb * third
+    rows = [[first, second, third], [second, fourth, fifth], [third, fifth, sixth]]
+    return torch.stack([torch.stack(row) for row in rows]) / determinant
+
+
+def mask_shares(labels: Tensor, label: int, size: tuple[int, int]) -> Tensor:
+    """Share of a class at every position of the maps: its mask averaged to map size, (supports, h, w)."""
+    mask = (labels == label).float()[:, None]
+    return F.interpolate(mask, size=size, mode="area")[:, 0]

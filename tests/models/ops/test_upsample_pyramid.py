@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from gfss.models.ops.pyramid import mix_upsampled, pool_bins
+from gfss.models.ops.upsample import mix_upsampled, pool_bins
 
 MAPS = torch.randn(2, 5, 7, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 BINS = (1, 2, 3, 6)

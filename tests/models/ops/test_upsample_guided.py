@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gfss.models.ops.guided import EVENNESS, LIMIT, colour_slopes, with_detail
+from gfss.models.ops.upsample import EVENNESS, LIMIT, colour_slopes, with_detail
 
 
 def windows(row: int, column: int, height: int, width: int) -> list[tuple[int, int]]:

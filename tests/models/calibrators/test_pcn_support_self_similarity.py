@@ -14,8 +14,8 @@ from tests.models.calibrators.cases import SIZE, make_features, make_scores
 from tests.models.calibrators.support_similarity_loops import Vector, inner, unit, vectors
 from torch import Tensor
 
-from gfss.models.calibrators.self_similarity import self_similarity
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
+from gfss.models.calibrators.pcn_support import self_similarity
 
 NAMES = ("layer3", "layer4", "bottleneck")
 BASE, NOVEL = 3, 2

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.common.errors import GfssError
+from gfss.models.base_model import BINS, Features, PyramidHead, concatenate
 from gfss.models.encoders.resnet import ResNet
-from gfss.models.pspnet import BINS, Features, PyramidHead, concatenate
 
 LEVELS = {"layer3": 6, "layer4": 8}
 

@@ -10,13 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gfss.models.fusion import (
-    mask_shares,
-    masked_average,
-    normalised_parameter_fusion,
-    normalised_score_fusion,
-    score_fusion,
-)
+from gfss.methods.prototypes import masked_average
+from gfss.methods.score_fusion import normalised_parameter_fusion, normalised_score_fusion, score_fusion
+from gfss.models.ops.upsample import mask_shares
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:

@@ -12,15 +12,15 @@ from tests.models.calibrators.support_similarity_loops import shares, slow_evide
 from torch import Tensor
 
 from gfss.data.catalog import VOID
-from gfss.models.calibrators import support_similarity as module
-from gfss.models.calibrators.self_similarity import self_similarity
-from gfss.models.calibrators.support_similarity import (
+from gfss.models.base_model import BINS, Features
+from gfss.models.calibrators import pcn_support as module
+from gfss.models.calibrators.pcn_support import (
     build_support_memory,
+    self_similarity,
     similarity_maps,
     support_similarity,
     support_similarity_channels,
 )
-from gfss.models.pspnet import BINS, Features
 
 SIZE = (4, 5)
 CELL = 4  # pixels per position, so that shares are exact: sixteenths

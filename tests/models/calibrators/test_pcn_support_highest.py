@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gfss.models.ops.highest import highest
+from gfss.models.calibrators.pcn_support import highest
 
 
 @pytest.mark.parametrize("count", [1, 3, 7])

@@ -8,8 +8,8 @@ import torch
 from tests.methods.cases import BASE, make_episode
 from torch import Tensor, nn
 
-from gfss.models.calibrators.support_similarity import SupportMemory, build_support_memory, similarity_maps
-from gfss.models.pspnet import Features
+from gfss.models.base_model import Features
+from gfss.models.calibrators.pcn_support import SupportMemory, build_support_memory, similarity_maps
 
 pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")

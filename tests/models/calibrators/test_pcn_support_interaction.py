@@ -14,14 +14,14 @@ from tests.methods import slow
 from tests.models.calibrators.cases import make_scores, make_similarity, reorder
 from torch import Tensor, nn
 
-from gfss.models.calibrators.class_interaction import (
+from gfss.methods.score_fusion import log_odds
+from gfss.models.calibrators.pcn_support import (
     ClassInteraction,
     PixelInteraction,
+    SimilarityMaps,
     log_odds_scores,
     strongest_other,
 )
-from gfss.models.calibrators.rules import log_odds
-from gfss.models.calibrators.support_similarity import SimilarityMaps
 
 SIZE = (4, 5)
 MAPS = 2  # feature maps that similarity comes from
