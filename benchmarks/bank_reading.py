@@ -23,7 +23,7 @@ from PIL import Image
 
 from gfss.common.files import write_json
 from gfss.data.datasets.base import Dataset
-from gfss.data.transforms import square_image, to_tensor
+from gfss.data.images import square_image, to_tensor
 from gfss.features.bank import Bank, build_bank
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import fused

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 
 from gfss.common.files import write_json
 from gfss.data import open_dataset, open_fold
-from gfss.data.catalog import Fold
+from gfss.data.episodes import Fold
 from gfss.evaluation.metrics import Accumulated, image_counts
 from gfss.experiments.presets import BASE_PRESETS
 from gfss.experiments.requirements import find_weights

@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # benchmarks are scripts, not a 
 
 from episode import NoBank
 
+from gfss.common.devices import parallel_map
 from gfss.common.files import write_json
-from gfss.common.threads import parallel_map
 from gfss.data.episodes import Task
 from gfss.evaluation.metrics import image_counts
 from gfss.evaluation.protocols import draw_tasks, evaluate_methods
@@ -40,7 +40,7 @@ from gfss.evaluation.records import peak_memory_mb
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import read_recipe
 from gfss.features.bank import build_bank
-from gfss.features.sampler import CHUNK, EpisodeSampler, FeatureStore
+from gfss.features.episodes import CHUNK, EpisodeSampler, FeatureStore
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter

@@ -29,11 +29,11 @@ from bank_reading import median_ms, noise_dataset
 
 from gfss.common.devices import CPU
 from gfss.common.files import write_json
-from gfss.data.catalog import Fold
 from gfss.data.datasets.base import Dataset
-from gfss.data.transforms import square_image, to_tensor
+from gfss.data.episodes import Fold
+from gfss.data.images import square_image, to_tensor
 from gfss.features.bank import Bank, build_bank
-from gfss.features.sampler import EpisodeSampler, FeatureStore
+from gfss.features.episodes import EpisodeSampler, FeatureStore
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
 from gfss.models.base_model import BaseCard, BaseModel, PyramidHead

@@ -18,9 +18,9 @@ from benchmarks.own_data import Images, tasks
 import gfss
 from gfss.app.network import Network, Taught
 from gfss.data.catalog import VOID
-from gfss.data.datasets.folder import read_class_names
+from gfss.data.datasets.base import read_class_names
 from gfss.data.datasets.pascal import read_pascal
-from gfss.data.transforms import mirrored_image, square_label
+from gfss.data.images import mirrored_image, square_label
 from gfss.models.ops.upsample import class_map
 
 SHOTS = 5

@@ -23,7 +23,7 @@ from torch import nn
 from gfss.common.files import write_json
 from gfss.data.catalog import VOID
 from gfss.evaluation.records import peak_memory_mb
-from gfss.features.support import Query, Support
+from gfss.features.episodes import Query, Support
 from gfss.methods import TRAINED, UNTRAINED, Context, build_method
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated

@@ -27,8 +27,8 @@ from gfss.app.network import DESCRIPTORS, encoder_maps
 from gfss.app.segmenter import Segmenter
 from gfss.app.teaching import LEARNED_ROUGHLY
 from gfss.data.catalog import VOID
-from gfss.data.datasets.folder import read_class_names
-from gfss.data.transforms import mirrored_image, square_label
+from gfss.data.datasets.base import read_class_names
+from gfss.data.images import mirrored_image, square_label
 from gfss.methods.logistic import fit_rows
 from gfss.methods.prototype import prototype_rows
 

@@ -26,7 +26,7 @@ from gfss.app.network import Network
 from gfss.app.segmenter import Segmenter
 from gfss.common.files import write_json
 from gfss.data.catalog import PASCAL_CLASSES
-from gfss.data.transforms import square_image, to_tensor
+from gfss.data.images import square_image, to_tensor
 from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import fused

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from gfss.evaluation.metrics import Figures, average
 from gfss.evaluation.records import MetricName, Record, read_record
-from gfss.evaluation.summary import Figures, average
 from gfss.reporting.paper import comparable_figure
 
 ROOT = Path(__file__).parents[1]

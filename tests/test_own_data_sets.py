@@ -13,7 +13,7 @@ from benchmarks.own_data_sets import Part, Source
 from PIL import Image
 
 from gfss.common.errors import GfssError
-from gfss.data.datasets.folder import read_class_names
+from gfss.data.datasets.base import read_class_names
 
 REPOSITORY = "owner/cells"
 

@@ -23,8 +23,8 @@ import gfss
 from gfss.app.network import Network
 from gfss.app.segmenter import Segmenter
 from gfss.data.catalog import VOID
-from gfss.data.datasets.folder import read_class_names
-from gfss.data.transforms import mirrored_image, square_label
+from gfss.data.datasets.base import read_class_names
+from gfss.data.images import mirrored_image, square_label
 from gfss.models.novel.descriptors import DenseDescriptors
 
 LEVELS = ("layer2", "stage4", "layer3", "layer4")

@@ -30,8 +30,8 @@ from gfss.app.support import Example, grid_labels, make_example
 from gfss.app.teaching import STRENGTHS, fit_row, memory_of
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.data.datasets.folder import read_class_names
-from gfss.data.transforms import mirrored_image, square_label
+from gfss.data.datasets.base import read_class_names
+from gfss.data.images import mirrored_image, square_label
 from gfss.models.calibrators.mask_refiner import MaskRefiner
 from gfss.models.novel.logistic import LogisticHead, LogisticOptions, features_at, finest_grid
 

@@ -10,10 +10,9 @@
 does the same step by step; :class:`PerImage`, :class:`Accumulated` and :func:`image_counts` work on plain label maps.
 """
 
-from gfss.evaluation.metrics import Accumulated, Metric, PerImage, image_counts
+from gfss.evaluation.metrics import Accumulated, Figures, Metric, PerImage, harmonic_mean, image_counts
 from gfss.evaluation.records import Record, read_record, read_records, write_record
 from gfss.evaluation.scoring import Scorer, score
-from gfss.evaluation.summary import Figures, harmonic_mean
 
 __all__ = [
     "Accumulated",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gfss.app.geometry import label_map, probabilities
-from gfss.data.transforms import fitted_size, square_label
+from gfss.data.images import fitted_size, square_label
 from gfss.models.ops.upsample import class_map, upsample
 
 SIZE = 65

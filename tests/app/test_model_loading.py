@@ -16,8 +16,7 @@ from gfss.common.files import write_json
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
 from gfss.models.calibrators.calibrator import PRESETS, Calibrator
-from gfss.training.base_checkpoints import save_base
-from gfss.training.method_checkpoints import save_method
+from gfss.training.checkpoints import save_base, save_method
 
 QUERY = make.labelled(5)[0]
 

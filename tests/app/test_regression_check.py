@@ -22,8 +22,7 @@ from gfss.app.regression_check import BALANCES, Case, State, _assumed, compare
 from gfss.app.report import ClassRow, CurvePoint, Report
 from gfss.app.segmenter import Segmenter
 from gfss.common.errors import GfssError
-from gfss.data.images import read_mask
-from gfss.data.transforms import square_label
+from gfss.data.images import read_mask, square_label
 from gfss.models.novel.logistic import LogisticHead
 
 NAMES = ("background", *make.BASE, "box")

@@ -18,7 +18,7 @@ from gfss.app.segmenter import Segmenter
 from gfss.app.support import Example, TaughtClass, augmented_copies, grid_labels, make_example, sample_positions
 from gfss.app.teaching import THRESHOLDS, Estimate, fit_row, judge
 from gfss.common.errors import GfssError
-from gfss.data.transforms import fitted_size, square_label
+from gfss.data.images import fitted_size, square_label
 
 SHOTS = [make.labelled(seed) for seed in range(1, 4)]
 OTHER = make.picture(7), np.pad(np.ones((20, 30), dtype=np.uint8), ((14, 14), (17, 17)))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gfss.common.errors import GfssError
 from gfss.data import open_fold
-from gfss.data.catalog import COCO_CLASSES, PASCAL_CLASSES, VOID, fold_of_names, make_fold
+from gfss.data.catalog import COCO_CLASSES, PASCAL_CLASSES, VOID
+from gfss.data.episodes import fold_of_names, make_fold
 
 
 def test_catalogs_have_the_known_classes() -> None:

@@ -10,8 +10,9 @@ from PIL import Image
 from tests.data.make import boxes, plain
 
 from gfss.common.errors import GfssError
-from gfss.data.contact_sheet import choose, class_colours, contact_sheet, overlay
+from gfss.data.contact_sheet import choose, contact_sheet
 from gfss.data.datasets.folder import read_folder
+from gfss.data.images import class_colours, overlay
 
 
 def test_colours_are_distinct() -> None:

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gfss.common.errors import GfssError
-from gfss.data.catalog import Fold, make_fold
 from gfss.data.datasets.base import REFERENCE_SIDE, Dataset
-from gfss.data.episodes import Task, episode, joint_episode, joint_task, task
+from gfss.data.episodes import Fold, Task, episode, joint_episode, joint_task, make_fold, task
 
 CLASSES = ("a", "b", "c", "d", "e", "f", "g", "h")
 FOLD = make_fold(8, 0)  # novel 1 and 2

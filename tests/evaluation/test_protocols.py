@@ -13,10 +13,8 @@ from torch import Tensor
 from gfss.common.errors import GfssError
 from gfss.data.episodes import Task
 from gfss.evaluation import protocols
-from gfss.evaluation.protocols import ProtocolName, draw_tasks, evaluate_methods
-from gfss.evaluation.results import MethodResult
-from gfss.features.sampler import EpisodeSampler
-from gfss.features.support import Support
+from gfss.evaluation.protocols import MethodResult, ProtocolName, draw_tasks, evaluate_methods
+from gfss.features.episodes import EpisodeSampler, Support
 from gfss.methods import build_method
 from gfss.methods.base import Method
 from gfss.models.base_model import Features

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gfss.common.errors import GfssError
+from gfss.evaluation.metrics import summarise
 from gfss.evaluation.records import (
     Record,
     Run,
@@ -20,7 +21,6 @@ from gfss.evaluation.records import (
     write_record,
     write_records,
 )
-from gfss.evaluation.summary import summarise
 
 
 def make_record(**changes: Any) -> Record:

@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.features.sampler import EpisodeSampler
-from gfss.features.support import Support
+from gfss.features.episodes import EpisodeSampler, Support
 from gfss.methods.base import Method
 from gfss.models.base_model import Features
 

@@ -24,7 +24,7 @@ from gfss.experiments.spec import Recipe
 from gfss.experiments.steps import Plan
 from gfss.features import bank as bank_module
 from gfss.features.bank import build_bank
-from gfss.features.sampler import EpisodeSampler, FeatureStore
+from gfss.features.episodes import EpisodeSampler, FeatureStore
 from gfss.models.calibrators.calibrator import PRESETS
 from gfss.models.encoders import build_encoder
 from gfss.training.base import BaseOptions

@@ -26,7 +26,7 @@ from gfss.experiments.recipes import make_recipe
 from gfss.experiments.runner import run_plan
 from gfss.experiments.spec import Recipe
 from gfss.experiments.steps import Evaluation, Part, Plan, method_artifact
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.diam import Diam
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NormalisedScoreFusion

@@ -18,7 +18,7 @@ from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import make_recipe
 from gfss.experiments.runner import run_plan
 from gfss.experiments.steps import Plan
-from gfss.features.sampler import HeldOutSamplers
+from gfss.features.episodes import HeldOutSamplers
 
 PARTS = 3
 TRAINING = {"iterations": 30, "rate": 0.02, "batch": 2, "episodes": 4, "pairs": 2, "several": 2}

@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.training.tiny import write_images
 
+from gfss.evaluation.metrics import summarise
 from gfss.evaluation.records import Record
-from gfss.evaluation.summary import summarise
 from gfss.experiments.recipes import make_recipe
 from gfss.experiments.spec import Recipe
 

@@ -16,7 +16,7 @@ from tests.training.tiny import FOLD, LEVELS, SIZE, make_dataset
 
 from gfss.common.errors import GfssError
 from gfss.data.datasets.base import Dataset
-from gfss.data.transforms import square_image, square_label, to_tensor
+from gfss.data.images import square_image, square_label, to_tensor
 from gfss.features import bank as bank_module
 from gfss.features.bank import Bank, bank_key, build_bank, check_bank
 from gfss.models.encoders import build_encoder

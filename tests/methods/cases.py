@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
-from gfss.features.support import Episode, Query, Support
+from gfss.features.episodes import Episode, Query, Support
 from gfss.methods import Context
 from gfss.methods.score_fusion import NovelFitter
 from gfss.models.base_model import BINS, BaseCard, BaseModel, Features, PyramidHead

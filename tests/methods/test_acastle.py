@@ -8,7 +8,7 @@ import torch
 from tests.methods.cases import SIZE, make_context, make_episode
 from tests.methods.slow import Array, array, classify, cross_entropy, masked_sum, ready, shares, softmax, unit
 
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.acastle import Acastle
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.common.errors import GfssError
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.bcm import BaseClassMining
 from gfss.models.base_model import Features
 from gfss.models.ops.upsample import class_map, upsample

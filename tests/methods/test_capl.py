@@ -23,7 +23,7 @@ from tests.methods.slow import (
     unit,
 )
 
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.capl import Capl, CaplOptions
 
 KEPT = (0, 1, 2, 4, 5)  # base class 3 plays the novel class

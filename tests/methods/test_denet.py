@@ -11,7 +11,7 @@ from tests.methods.cases import SIZE, make_context, make_episode
 from tests.methods.slow import Array, array, classify, convolve, cross_entropy, masked_sum, ready, relu, shares, sigmoid
 
 from gfss.common.errors import GfssError
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.denet import PUBLISHED, Denet, DenetOptions
 
 SLIM = replace(PUBLISHED, width=4, rates=(2, 3))

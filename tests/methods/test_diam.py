@@ -12,7 +12,7 @@ from tests.methods.cases import STRIDE, make_episode
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.features.support import Episode
+from gfss.features.episodes import Episode
 from gfss.methods import diam
 from gfss.methods.diam import Diam
 from gfss.methods.diam_low_rank import LowRankForm, leading_directions

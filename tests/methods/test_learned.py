@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
 from gfss.common.errors import GfssError
-from gfss.features.support import Episode, Query
+from gfss.features.episodes import Episode, Query
 from gfss.methods import build_method
 from gfss.methods.denet import Denet
 from gfss.methods.learned import Learned

@@ -21,7 +21,7 @@ from tests.methods.slow import (
 )
 
 from gfss.common.errors import GfssError
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.pfenet import Pfenet, PfenetOptions
 from gfss.models.base_model import PyramidHead
 

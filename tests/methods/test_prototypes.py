@@ -8,7 +8,7 @@ import torch
 from tests.methods.cases import make_episode, map_labels
 from torch.nn import functional as F
 
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.prototypes import RATE, STEPS, Imprint, NormalisedParameterFusion, fitted_rows, novel_prototypes
 
 

@@ -14,8 +14,8 @@ from tests.methods.cases import make_episode
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.features.cache import CachedFeatures, cached_images
-from gfss.features.support import Support
+from gfss.features.bank import CachedFeatures, cached_images
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
 from gfss.methods.score_fusion import RULES, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion

@@ -15,12 +15,11 @@ from tests.methods.cases import SIZE, make_context, make_episode, permute_base
 from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
-from gfss.features.support import Episode
+from gfss.features.episodes import Episode
 from gfss.methods import TRAINED, UNTRAINED, build_method
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
-from gfss.training.checkpoints import load_checkpoint
-from gfss.training.method_checkpoints import load_method, save_method
+from gfss.training.checkpoints import load_checkpoint, load_method, save_method
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 METHODS = [*UNTRAINED, *TRAINED, "score+T", "bcm+T", "acastle+T"]

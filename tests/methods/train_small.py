@@ -12,13 +12,12 @@ from typing import Any, cast
 import torch
 from tests.methods.cases import make_context, make_episode
 
-from gfss.common.distributed import start_workers
-from gfss.features.sampler import EpisodeSampler
-from gfss.features.support import Episode
+from gfss.common.devices import start_workers
+from gfss.features.episodes import Episode, EpisodeSampler
 from gfss.methods import build_method
+from gfss.training.checkpoints import save_method
 from gfss.training.episodic import train_method
 from gfss.training.episodic_options import EpisodicOptions
-from gfss.training.method_checkpoints import save_method
 
 
 class SmallSource:

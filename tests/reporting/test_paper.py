@@ -8,7 +8,7 @@ import pytest
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import CLASSES_PER_FOLD
-from gfss.evaluation.summary import harmonic_mean, weighted_mean
+from gfss.evaluation.metrics import harmonic_mean, weighted_mean
 from gfss.reporting.paper import ABLATIONS, COST, MAIN, PaperFigure, comparable_figure, paper_figure
 
 ROUNDING = 0.02  # of averages of rounded numbers

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gfss.cli import main
+from gfss.evaluation.metrics import summarise
 from gfss.evaluation.records import Record, write_record
-from gfss.evaluation.summary import summarise
 from gfss.reporting.tables import COLUMNS, csv_table, grouped_tables
 
 

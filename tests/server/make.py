@@ -14,7 +14,7 @@ import numpy as np
 import uvicorn
 from PIL import Image
 
-from gfss.data.datasets.folder import read_class_names
+from gfss.data.datasets.base import read_class_names
 from gfss.data.datasets.scenes import SCENE_CLASSES, make_scenes
 from gfss.data.images import read_mask
 from gfss.server.api import create_app

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tests.training.tiny import FOLD, SIZE, make_calibrated, make_source
 from torch import Tensor, nn
 
-from gfss.common.distributed import Workers, start_workers
+from gfss.common.devices import Workers, start_workers
 from gfss.common.distributed_layers import DistributedBatchNorm
 from gfss.models.encoders import build_encoder
 from gfss.training import base, loop

@@ -24,8 +24,8 @@ from gfss.models.base_model import BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.training import base as base_module
 from gfss.training.base import BaseData, BaseOptions, pixel_loss, train_base, training_table, untrained_base
-from gfss.training.base_checkpoints import load_base, save_base
 from gfss.training.batches import augmentations, batch_images, training_images
+from gfss.training.checkpoints import load_base, save_base
 from gfss.training.loop import Schedule, TrainingRun
 
 FROZEN = BaseOptions(levels=LEVELS, pyramid=4, width=12, epochs=3, batch=8, rate=1e-2)

@@ -11,8 +11,8 @@ import pytest
 from tests.training.tiny import FOLD, LEVELS, SIZE, make_dataset
 
 from gfss.common.errors import GfssError
-from gfss.data.catalog import Fold
 from gfss.data.datasets.base import Dataset
+from gfss.data.episodes import Fold
 from gfss.features.bank import Bank, build_bank
 from gfss.models.encoders import build_encoder
 from gfss.training.base import BaseData, BaseOptions, train_base

@@ -14,7 +14,7 @@ from tests.training.runs import train_all
 from tests.training.tiny import make_source
 from torch import Tensor, nn
 
-from gfss.common.distributed import Workers, start_workers
+from gfss.common.devices import Workers, start_workers
 from gfss.common.distributed_layers import (
     DistributedBatchNorm,
     DistributedDropout,

@@ -10,9 +10,9 @@ import torch
 from tests.training.tiny import make_calibrated, make_source
 from torch import Tensor
 
-from gfss.common.distributed import Workers
+from gfss.common.devices import Workers
 from gfss.common.errors import GfssError
-from gfss.features.sampler import EpisodeSampler
+from gfss.features.episodes import EpisodeSampler
 from gfss.methods.losses import calibration_loss
 from gfss.methods.pcn import Calibrated
 from gfss.models.calibrators.pcn_support import support_similarity_channels

@@ -14,8 +14,7 @@ from tests.training.tiny import make_calibrated, make_context, make_source
 from torch import Tensor
 
 from gfss.common.errors import GfssError
-from gfss.features.sampler import EpisodeSampler
-from gfss.features.support import Episode
+from gfss.features.episodes import Episode, EpisodeSampler
 from gfss.methods import build_method
 from gfss.methods.pcn import Calibrated
 from gfss.models.calibrators.calibrator import Calibrator

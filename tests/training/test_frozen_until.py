@@ -13,13 +13,13 @@ from torch import nn
 
 from gfss.common.errors import GfssError
 from gfss.data.datasets.base import Dataset
-from gfss.data.transforms import square_image, to_tensor
+from gfss.data.images import square_image, to_tensor
 from gfss.features.bank import Bank, build_bank
 from gfss.models.base_model import BaseModel
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
 from gfss.training.base import BankBatches, BaseData, BaseOptions, train_base, untrained_base
-from gfss.training.base_checkpoints import load_base
+from gfss.training.checkpoints import load_base
 from gfss.training.loop import TrainingRun
 
 LEVELS = ("layer2", "layer3", "layer4")

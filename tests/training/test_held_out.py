@@ -11,10 +11,10 @@ import pytest
 import torch
 from tests.training.tiny import FOLD, LEVELS, SIZE, make_calibrated, make_dataset, make_model
 
-from gfss.data.catalog import Fold
-from gfss.features import sampler as source_module
+from gfss.data.episodes import Fold
+from gfss.features import episodes as source_module
 from gfss.features.bank import Bank, build_bank
-from gfss.features.sampler import BLOCK, EpisodeSampler, FeatureStore, HeldOutSamplers
+from gfss.features.episodes import BLOCK, EpisodeSampler, FeatureStore, HeldOutSamplers
 from gfss.methods.losses import calibration_loss
 from gfss.models.base_model import BaseModel
 from gfss.training import episode_cache as cache_module

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from gfss.data.catalog import VOID, Fold, make_fold
+from gfss.data.catalog import VOID
 from gfss.data.datasets.base import Dataset
+from gfss.data.episodes import Fold, make_fold
 from gfss.features.bank import Bank, build_bank
-from gfss.features.sampler import EpisodeSampler, FeatureStore
+from gfss.features.episodes import EpisodeSampler, FeatureStore
 from gfss.methods import Context, build_method
 from gfss.methods.pcn import Calibrated
 from gfss.methods.score_fusion import NovelFitter

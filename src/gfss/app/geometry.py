@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gfss.data.transforms import fitted_size, to_tensor
+from gfss.data.images import fitted_size, to_tensor
 from gfss.models.calibrators.mask_refiner import grid_colours
 from gfss.models.ops.upsample import class_map, colour_slopes, upsample, with_detail
 

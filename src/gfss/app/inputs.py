@@ -15,8 +15,7 @@ from PIL import Image, ImageOps
 from gfss.common.errors import GfssError
 from gfss.common.progress import note
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.datasets.folder import IMAGE_SUFFIXES
-from gfss.data.images import read_image
+from gfss.data.images import IMAGE_SUFFIXES, read_image
 from gfss.data.labels import Labels, read_labels
 from gfss.data.labels.base import ClassMask
 from gfss.data.labels.labelme import read_labelme

@@ -9,8 +9,7 @@ from gfss.app.model_folder import is_model, read_model
 from gfss.app.network import Network
 from gfss.common.errors import GfssError, unknown
 from gfss.common.files import read_json
-from gfss.training.base_checkpoints import load_base
-from gfss.training.checkpoints import has_checkpoint, load_checkpoint
+from gfss.training.checkpoints import has_checkpoint, load_base, load_checkpoint
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
-from gfss.data.transforms import to_tensor
+from gfss.data.images import to_tensor
 from gfss.methods.logistic import known_or_novel
 from gfss.models.base_model import BaseCard, BaseModel, Features
 from gfss.models.calibrators.mask_refiner import ClassMemory, MaskRefiner, grid_colours

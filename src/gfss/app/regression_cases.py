@@ -15,11 +15,10 @@ from gfss.app.support import Example, TaughtClass, pixels_hash
 from gfss.common.errors import GfssError
 from gfss.common.progress import track
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.datasets.custom import read_own
-from gfss.data.images import read_image
+from gfss.data.datasets.folder import read_own
+from gfss.data.images import mirrored_image, read_image, square_label
 from gfss.data.inspection import as_labels
 from gfss.data.labels import read_labels
-from gfss.data.transforms import mirrored_image, square_label
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gfss.common.html import render
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.contact_sheet import class_colours, overlay
+from gfss.data.images import class_colours, overlay
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,8 +16,7 @@ from gfss.app.inputs import Picture, as_image
 from gfss.app.support import TILE_FROM
 from gfss.app.tiling import tiled_probabilities
 from gfss.common.files import write_atomically
-from gfss.data.contact_sheet import class_colours, overlay
-from gfss.data.transforms import mirrored_image
+from gfss.data.images import class_colours, mirrored_image, overlay
 
 LONGEST_JPEG = 65_500  # pixels of a side that the format can hold
 

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 from gfss.app.network import Network, Taught
 from gfss.common.errors import GfssError
 from gfss.common.progress import note, track
-from gfss.data.images import read_image
-from gfss.data.transforms import fitted_size, mirrored_image
+from gfss.data.images import fitted_size, mirrored_image, read_image
 from gfss.models.base_model import Features
 
 HARDEST = 0.1  # share of an image's positions that its doubt is taken over

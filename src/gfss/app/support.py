@@ -15,7 +15,7 @@ from gfss.app.inputs import Labelled
 from gfss.app.network import COLOURS, Network, encoder_maps
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND
-from gfss.data.transforms import mirrored_image, square_label
+from gfss.data.images import mirrored_image, square_label
 from gfss.models.novel.logistic import features_at, finest_grid
 
 POSITIONS = (500, 1000)  # of the class and of the rest that a support image is fitted on, at most

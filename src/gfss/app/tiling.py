@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gfss.app.geometry import Guide, square_scores
-from gfss.data.transforms import MULTIPLE, mirrored_image
+from gfss.data.images import MULTIPLE, mirrored_image
 
 OVERLAP = 0.25  # of a tile, at least
 

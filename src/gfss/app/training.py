@@ -11,8 +11,8 @@ from gfss.app.network import Network
 from gfss.app.segmenter import Segmenter, load
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder
-from gfss.data.catalog import fold_of_names
-from gfss.data.datasets.custom import read_own
+from gfss.data.datasets.folder import read_own
+from gfss.data.episodes import fold_of_names
 from gfss.evaluation.base_model import base_miou
 from gfss.features.bank import build_bank
 from gfss.models.calibrators.mask_refiner import MaskRefiner

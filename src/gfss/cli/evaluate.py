@@ -29,7 +29,7 @@ def evaluate(
 
     Example: gfss evaluate frozen/pascal-lite0 --set methods=nsf,pcn --set folds=0 --set shots=1 --runs trained
     """
-    from gfss.common.distributed import is_first
+    from gfss.common.devices import is_first
     from gfss.common.files import refuse_unwritable
     from gfss.experiments.runner import evaluate_recipe
 

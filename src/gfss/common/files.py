@@ -160,3 +160,16 @@ def program_hash(*folders: str) -> str:
         for path in sorted((package / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a text file without blank ones; says in one sentence what is wrong with the file."""
+    refuse_special(path)
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except FileNotFoundError:
+        raise GfssError(f"{path} does not exist") from None
+    except UnicodeDecodeError as error:
+        raise GfssError(f"{path} is not UTF-8 text (byte {error.start + 1}); save it as UTF-8") from None
+    except OSError as error:
+        raise GfssError(f"{path} cannot be read ({(error.strerror or 'no reason given').lower()})") from None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from gfss.common.errors import GfssError, unknown
-from gfss.data.catalog import Fold, make_fold
 from gfss.data.datasets.base import Dataset
 from gfss.data.datasets.coco import read_coco
-from gfss.data.datasets.custom import read_own
-from gfss.data.datasets.folder import read_folder
+from gfss.data.datasets.folder import read_folder, read_own
 from gfss.data.datasets.pascal import read_pascal
+from gfss.data.episodes import Fold, make_fold
 
 NAMES = ("scenes", "pascal", "coco")
 SPLITS = ("train", "val")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import colorsys
 from pathlib import Path
 
 import numpy as np
@@ -10,35 +9,13 @@ from PIL import Image, ImageDraw, ImageOps
 
 from gfss.common.errors import GfssError
 from gfss.common.files import write_atomically
-from gfss.data.catalog import BACKGROUND, VOID
+from gfss.data.catalog import VOID
 from gfss.data.datasets.base import Dataset
+from gfss.data.images import class_colours, overlay
 
 TILE = 192  # side of an image
 CAPTION = 28  # height of the two lines below it
 GAP = 6
-STRIP = 256  # rows of an image that are coloured at once
-GOLDEN_ANGLE = 0.381966  # of a full turn: neighbouring classes get distant hues
-
-
-def class_colours(classes: int) -> np.ndarray:
-    """A colour for every mask value, (256, 3) uint8: black background, white void, distinct classes between."""
-    table = np.zeros((256, 3), dtype=np.uint8)
-    for value in range(1, classes + 1):
-        hue, bright = value * GOLDEN_ANGLE % 1, 1.0 if value % 2 else 0.75
-        table[value] = [round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.85, bright)]
-    table[VOID] = 255
-    return table
-
-
-def overlay(image: np.ndarray, mask: np.ndarray, colours: np.ndarray, strength: float = 0.55) -> np.ndarray:
-    """Image (height, width, 3) with the mask's colours laid over everything but background."""
-    result = image.astype(np.uint8)
-    for top in range(0, len(image), STRIP):  # a large photograph takes no more memory than a strip of it
-        part = slice(top, top + STRIP)
-        shown = mask[part] != BACKGROUND
-        blend = (1 - strength) * image[part][shown] + strength * colours[mask[part][shown]]
-        result[part][shown] = blend.astype(np.uint8)
-    return result
 
 
 def choose(dataset: Dataset, count: int, seed: int = 0) -> list[int]:

@@ -1,6 +1,6 @@
-"""Episodes (training, fake novel classes) and tasks (test, true novel classes).
+"""Folds, episodes (training, fake novel classes) and tasks (test, true novel classes).
 
-Both are pure functions of (seed, index): any process can draw any of them in any order, every method
+Episodes and tasks are pure functions of (seed, index): any process can draw any of them in any order, every method
 sees the same ones, and a resumed run equals an uninterrupted one.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gfss.common.errors import GfssError
-from gfss.data.catalog import BACKGROUND, Fold
+from gfss.common.errors import GfssError, unknown
+from gfss.data.catalog import BACKGROUND, FOLDS, VOID
 from gfss.data.datasets.base import MIN_AREA, Dataset
 
 LEAST_REST = 0.01  # share of a support image that must be something else than its class
@@ -196,3 +196,62 @@ def _draw(
 def shots_in_words(shots: int) -> str:
     """As people write it: 1 shot, 5 shots."""
     return f"{shots} shot{'' if shots == 1 else 's'}"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Which class ids are known (base) and which are new (novel).
+
+    Labels inside a fold are 0 background, 1..N base in order of id, then the novel classes asked for.
+    """
+
+    base: tuple[int, ...]
+    novel: tuple[int, ...]
+
+    def label_table(self, novel: Sequence[int] = (), hidden: int = VOID) -> np.ndarray:
+        """Table of 256 entries from mask value to label.
+
+        Args:
+            novel: novel class ids that are present in this task; they get labels N+1, N+2, ...
+            hidden: label of novel classes that are not present (255: neither right nor wrong).
+        """
+        table = np.full(256, VOID, dtype=np.uint8)
+        table[BACKGROUND] = BACKGROUND
+        table[list(self.novel)] = hidden
+        for label, class_id in enumerate(self.base, start=1):
+            table[class_id] = label
+        for label, class_id in enumerate(novel, start=len(self.base) + 1):
+            table[class_id] = label
+        return table
+
+
+def make_fold(classes: int, fold: int, folds: int = FOLDS, interleaved: bool = False) -> Fold:
+    """Fold ``fold`` of a data set with ``classes`` classes.
+
+    Contiguous (PASCAL-5^i): novel = a block of ids. Interleaved (the usual COCO-20^i): every
+    ``folds``-th id starting at ``fold + 1``.
+
+    >>> make_fold(20, 0).novel
+    (1, 2, 3, 4, 5)
+    >>> make_fold(80, 1, interleaved=True).novel[:3]
+    (2, 6, 10)
+    """
+    if not 0 <= fold < folds:
+        raise GfssError(f"fold {fold} is out of range: this data set has folds 0 to {folds - 1}")
+    if classes < folds:
+        raise GfssError(f"{classes} classes cannot be split into {folds} folds; at least {folds} are needed")
+    ids = np.arange(1, classes + 1)
+    novel = ids[fold::folds] if interleaved else np.array_split(ids, folds)[fold]
+    base = np.setdiff1d(ids, novel)
+    return Fold(tuple(int(i) for i in base), tuple(int(i) for i in novel))
+
+
+def fold_of_names(classes: Sequence[str], novel: Sequence[str]) -> Fold:
+    """A fold whose novel classes are given by name (own data)."""
+    for name in novel:
+        if name not in classes:
+            raise unknown("class", name, classes)
+    ids = tuple(classes.index(name) + 1 for name in novel)
+    if len(set(ids)) == len(classes):
+        raise GfssError(f"all {len(classes)} classes are novel; leave at least one that the model knows")
+    return Fold(tuple(i for i in range(1, len(classes) + 1) if i not in ids), ids)

@@ -1,24 +1,37 @@
-"""Image files in, arrays out; everything that can be wrong with a file is answered in one sentence."""
+"""Images: files in, arrays out; arrays to the square tensors that encoders take; masks laid over images in colour.
+
+Everything that can be wrong with a file is answered in one sentence. The geometry of square tensors is that of the
+evaluation protocol: the long side becomes ``size`` (floored to a multiple of 8), the aspect ratio is kept, the rest is
+padded at the bottom and right with zeros (before normalisation) for images and with 255 for labels.
+"""
 
 from __future__ import annotations
 
+import colorsys
 import errno
 from functools import cache
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
 
 from gfss.common.errors import GfssError
 from gfss.common.files import refuse_special
-from gfss.data.catalog import VOID
+from gfss.data.catalog import BACKGROUND, VOID
 
 UNREADABLE = (OSError, SyntaxError, ValueError)  # what Pillow raises on files that are no good
 MASK_MODES = ("L", "P", "1")  # one 8-bit value per pixel: grey, palette index, black and white
 MAX_PIXELS = 150_000_000  # an image beyond this is a mistake or an attack
 ORIENTATION = 0x0112  # EXIF tag; values 5 to 8 exchange height and width
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000")  # others may start programs
+
+MULTIPLE = 8
+STRIP = 256  # rows of an image that are coloured at once
+GOLDEN_ANGLE = 0.381966  # of a full turn: neighbouring classes get distant hues
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 
 _OPENING = Lock()
 
@@ -137,3 +150,94 @@ def _formats() -> tuple[str, ...]:
 def _damaged(path: Path | str, error: Exception) -> GfssError:
     what = " ".join(str(error).split()).removeprefix("image file is truncated").strip(" ()").lower()
     return GfssError(f"{path} is damaged or cut off{f' ({what})' if what else ''}; replace the file")
+
+
+def fitted_size(height: int, width: int, size: int) -> tuple[int, int]:
+    """Height and width after the aspect-keeping resize into a ``size`` x ``size`` square.
+
+    >>> fitted_size(375, 500, 417)
+    (312, 416)
+    """
+    scale = size / max(height, width)
+    fit = [max(MULTIPLE, int(side * scale + 1e-6) // MULTIPLE * MULTIPLE) for side in (height, width)]
+    return fit[0], fit[1]
+
+
+def square_image(image: np.ndarray, size: int) -> np.ndarray:
+    """Resize (bilinear) and pad an image (height, width, 3) uint8 to (size, size, 3) uint8."""
+    image = _fitted_image(image, size)
+    out = np.zeros((size, size, 3), dtype=np.uint8)
+    out[: image.shape[0], : image.shape[1]] = image
+    return out
+
+
+def mirrored_image(image: np.ndarray, size: int, scale: float = 1.0) -> np.ndarray:
+    """As :func:`square_image`, but the image is mirrored into the frame around it.
+
+    An encoder then sees ordinary content beyond the border, where black would look like an object of its own.
+
+    Args:
+        scale: of the image within the square, at most 1.
+    """
+    image = _fitted_image(image, int(size * scale))
+    rest = [(0, size - side) for side in image.shape[:2]]
+    return np.pad(image, [*rest, (0, 0)], mode="reflect")
+
+
+def _fitted_image(image: np.ndarray, size: int) -> np.ndarray:
+    height, width = fitted_size(image.shape[0], image.shape[1], size)
+    if image.shape[:2] == (height, width):
+        return image
+    return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+
+
+def square_label(label: np.ndarray, size: int, scale: float = 1.0) -> np.ndarray:
+    """Resize (nearest) and pad a label map (height, width) uint8 to (size, size) with 255.
+
+    Args:
+        scale: of the label map within the square, at most 1.
+    """
+    height, width = fitted_size(label.shape[0], label.shape[1], int(size * scale))
+    if label.shape != (height, width):
+        label = np.asarray(Image.fromarray(label).resize((width, height), Image.Resampling.NEAREST))
+    out = np.full((size, size), VOID, dtype=np.uint8)
+    out[:height, :width] = label
+    return out
+
+
+def to_tensor(images: np.ndarray) -> Tensor:
+    """(batch, height, width, 3) uint8 to (batch, 3, height, width) float32 in [0, 1], as encoders take it."""
+    return torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float().div_(255)
+
+
+def class_colours(classes: int) -> np.ndarray:
+    """A colour for every mask value, (256, 3) uint8: black background, white void, distinct classes between."""
+    table = np.zeros((256, 3), dtype=np.uint8)
+    for value in range(1, classes + 1):
+        hue, bright = value * GOLDEN_ANGLE % 1, 1.0 if value % 2 else 0.75
+        table[value] = [round(255 * part) for part in colorsys.hsv_to_rgb(hue, 0.85, bright)]
+    table[VOID] = 255
+    return table
+
+
+def overlay(image: np.ndarray, mask: np.ndarray, colours: np.ndarray, strength: float = 0.55) -> np.ndarray:
+    """Image (height, width, 3) with the mask's colours laid over everything but background."""
+    result = image.astype(np.uint8)
+    for top in range(0, len(image), STRIP):  # a large photograph takes no more memory than a strip of it
+        part = slice(top, top + STRIP)
+        shown = mask[part] != BACKGROUND
+        blend = (1 - strength) * image[part][shown] + strength * colours[mask[part][shown]]
+        result[part][shown] = blend.astype(np.uint8)
+    return result
+
+
+def images_in(folder: Path) -> dict[str, Path]:
+    """Image files of a folder by name without suffix; empty if there is no such folder."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*")):
+        if path.suffix.lower() not in IMAGE_SUFFIXES or path.name.startswith("."):
+            continue
+        if path.stem in found:
+            raise GfssError(f"{folder} holds {found[path.stem].name} and {path.name}; rename one of them")
+        found[path.stem] = path
+    return found

@@ -15,10 +15,9 @@ import numpy as np
 
 from gfss.common.errors import GfssError, unknown
 from gfss.data import NAMES, open_dataset, open_fold
-from gfss.data.catalog import Fold, fold_of_names
 from gfss.data.datasets.base import Dataset
-from gfss.data.episodes import Task, episode, joint_task, task
-from gfss.data.transforms import square_image, square_label
+from gfss.data.episodes import Fold, Task, episode, fold_of_names, joint_task, task
+from gfss.data.images import square_image, square_label
 
 Kind = Literal["paired", "joint", "episode"]
 

@@ -14,8 +14,7 @@ from gfss.common.errors import GfssError
 from gfss.data import NAMES, SPLITS, open_dataset, own_path
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.datasets.base import REFERENCE_SIDE, least_area
-from gfss.data.datasets.custom import is_plain
-from gfss.data.datasets.folder import data_root
+from gfss.data.datasets.folder import data_root, is_plain
 from gfss.data.inspection import Inspection, as_labels, inspect
 from gfss.data.labels import UNNAMED, Labels, read_labels
 

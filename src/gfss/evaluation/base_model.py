@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from gfss.common.progress import track
-from gfss.data.catalog import Fold
 from gfss.data.datasets.base import Dataset
+from gfss.data.episodes import Fold
 from gfss.evaluation.metrics import accumulated_iou, image_counts
 from gfss.features.bank import Bank
 from gfss.models.base_model import BaseModel

@@ -10,7 +10,7 @@ from torch import Tensor
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
 from gfss.evaluation.protocols import show_images
-from gfss.features.sampler import EpisodeSampler
+from gfss.features.episodes import EpisodeSampler
 from gfss.methods.base import Method
 from gfss.models.ops.upsample import class_map
 

@@ -14,8 +14,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from gfss.evaluation.metrics import average, harmonic_mean
 from gfss.evaluation.records import MetricName, Record
-from gfss.evaluation.summary import average, harmonic_mean
 
 FIGURES = ("base", "novel", "miou", "mean", "harmonic")
 CONFIDENCE = 0.95

@@ -6,27 +6,164 @@ worked on side by side, one per torch thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
+from gfss.common.devices import CopyPool, parallel_map
 from gfss.common.errors import GfssError, unknown
+from gfss.common.files import cache_folder, program_hash, read_json, write_json
 from gfss.common.progress import Bar
-from gfss.common.threads import CopyPool, parallel_map
-from gfss.data.catalog import Fold
 from gfss.data.datasets.base import MIN_AREA
-from gfss.data.episodes import Task, joint_task, task
-from gfss.evaluation.metrics import METRICS, image_counts
-from gfss.evaluation.partial_results import Kept
-from gfss.evaluation.results import MethodResult, Outcome
-from gfss.features.sampler import EpisodeSampler
-from gfss.features.support import Query
+from gfss.data.episodes import Fold, Task, joint_task, task
+from gfss.evaluation.metrics import METRICS, Metric, image_counts
+from gfss.features.episodes import EpisodeSampler, Query
 from gfss.methods.base import Method
 from gfss.models.ops.upsample import class_map
 
+PARTS = ("learn", "segment", "count")
+KEEP_SECONDS = 60
+CODE = ("common", "data", "models", "features", "methods", "training", "evaluation")  # what results could depend on
 ProtocolName = Literal["paired", "joint"]
 CHUNK = 8  # queries that are scored at once; with more, memory is the bottleneck
+
+
+def _no_time() -> dict[str, float]:
+    return dict.fromkeys(PARTS, 0.0)
+
+
+@dataclass
+class Outcome:
+    """Of one method in one task.
+
+    Attributes:
+        counts: results of :func:`gfss.evaluation.metrics.image_counts`, all images of the task together.
+        seconds: time spent learning, segmenting and counting.
+    """
+
+    counts: list[Tensor] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=_no_time)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the time of a block to a part."""
+        start = time.perf_counter()
+        yield
+        if torch.cuda.is_initialized():  # what a GPU was asked for is done
+            torch.cuda.synchronize()
+        self.seconds[part] += time.perf_counter() - start
+
+
+@dataclass
+class MethodResult:
+    """Outcome of one method.
+
+    Attributes:
+        metrics: by name, over all tasks.
+        seconds: time spent learning, segmenting and counting.
+    """
+
+    metrics: dict[str, Metric]
+    seconds: dict[str, float] = field(default_factory=_no_time)
+
+    def update(self, outcome: Outcome, novel: Sequence[str]) -> None:
+        """Take in a task; ``novel`` are the names of its novel classes."""
+        for metric in self.metrics.values():
+            metric.update(torch.cat(outcome.counts), novel)
+        self.seconds = {part: seconds + outcome.seconds[part] for part, seconds in self.seconds.items()}
+
+    def __add__(self, other: MethodResult) -> MethodResult:
+        """The outcome over the tasks of both."""
+        return MethodResult(
+            {key: metric + other.metrics[key] for key, metric in self.metrics.items()},
+            {part: seconds + other.seconds[part] for part, seconds in self.seconds.items()},
+        )
+
+    def state(self) -> dict[str, Any]:
+        """As JSON, without loss."""
+        return {"metrics": {key: metric.state() for key, metric in self.metrics.items()}, "seconds": self.seconds}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state` gave."""
+        for key, metric in self.metrics.items():
+            metric.restore(state["metrics"][key])
+        self.seconds = {part: float(state["seconds"][part]) for part in self.seconds}
+
+
+@dataclass
+class Kept:
+    """Results of the first tasks of an evaluation, in a file.
+
+    Attributes:
+        path: named by all that the results depend on (:func:`kept_results`).
+    """
+
+    path: Path
+    _written: float = field(default_factory=time.monotonic)
+    _most: int = 0
+
+    def restore(self, results: dict[str, MethodResult], most: int) -> int:
+        """Fill in what is known of the first tasks; how many they are, none if the file is torn or knows too many.
+
+        Args:
+            most: tasks that are asked for.
+        """
+        self._most = most
+        known = deepcopy(results)
+        try:
+            content = read_json(self.path)
+            done = int(content["tasks"])
+            for name, result in known.items():
+                result.restore(content["results"][name])
+        except (GfssError, KeyError, TypeError, ValueError, RuntimeError):
+            return 0
+        if done > most:
+            return 0
+        results.update(known)
+        return done
+
+    def keep(self, results: Mapping[str, MethodResult], tasks: int, complete: bool = False) -> None:
+        """Write the results of the first tasks, at most once a minute unless they are complete.
+
+        A file that knows more tasks stays: another evaluation of the same may go on, or be taken up later.
+        """
+        if complete or time.monotonic() - self._written >= KEEP_SECONDS:
+            if self._known() < tasks:
+                states = {name: result.state() for name, result in results.items()}
+                write_json(self.path, {"tasks": tasks, "results": states})
+            self._written = time.monotonic()
+
+    def remove(self) -> None:
+        """The records are written; another evaluation computes everything again."""
+        if self._known() <= self._most:
+            self.path.unlink(missing_ok=True)
+
+    def _known(self) -> int:
+        """Tasks that the file knows; 0 if there is none, or a torn one."""
+        try:
+            return int(read_json(self.path)["tasks"])
+        except (GfssError, KeyError, TypeError, ValueError):
+            return 0
+
+
+def kept_results(about: Mapping[str, Any]) -> Kept:
+    """Where the results of an evaluation are kept until it is complete.
+
+    Args:
+        about: everything that they depend on but the program itself and the number of tasks, as JSON: what was meant
+            for many tasks may be finished with fewer.
+    """
+    key = hashlib.sha256(json.dumps([about, program_hash(*CODE)], sort_keys=True).encode()).hexdigest()[:20]
+    return Kept(cache_folder("evaluations") / f"{key}.json")
 
 
 def draw_tasks(

@@ -26,8 +26,7 @@ import gfss
 from gfss.common.errors import GfssError
 from gfss.common.files import read_json, write_atomically
 from gfss.common.options import mistake
-from gfss.evaluation.metrics import Metric
-from gfss.evaluation.summary import Figures
+from gfss.evaluation.metrics import Figures, Metric
 
 MetricName = Literal["per-image", "accumulated"]
 

@@ -18,7 +18,7 @@ from gfss.experiments.requirements import find_weights, missing_weights
 from gfss.experiments.spec import Recipe
 from gfss.experiments.steps import Fold, Part, base_artifact, method_artifact, parts
 from gfss.features.bank import Bank, build_bank
-from gfss.features.sampler import EpisodeSampler, FeatureStore, HeldOutSamplers
+from gfss.features.episodes import EpisodeSampler, FeatureStore, HeldOutSamplers
 from gfss.methods import Context, build_method, inner_method
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
@@ -27,8 +27,7 @@ from gfss.models.base_model import BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.encoders import build_encoder
 from gfss.models.encoders.base import Encoder
-from gfss.training.base_checkpoints import load_base
-from gfss.training.method_checkpoints import load_method
+from gfss.training.checkpoints import load_base, load_method
 
 
 @dataclass

@@ -18,14 +18,14 @@ from typing import Any, cast
 import torch
 
 from gfss.common import devices
-from gfss.common.distributed import Workers, is_first, start_workers, started_processes
+from gfss.common.devices import Workers, is_first, start_workers, started_processes
 from gfss.common.errors import GfssError
 from gfss.common.files import read_json
 from gfss.data.episodes import Task, task
 from gfss.evaluation.base_model import base_miou
 from gfss.evaluation.costs import TrainingCost, add_cost
-from gfss.evaluation.partial_results import kept_results
-from gfss.evaluation.protocols import draw_tasks, evaluate_methods
+from gfss.evaluation.metrics import summarise
+from gfss.evaluation.protocols import MethodResult, draw_tasks, evaluate_methods, kept_results
 from gfss.evaluation.records import (
     MetricName,
     Record,
@@ -36,8 +36,6 @@ from gfss.evaluation.records import (
     versions,
     write_records,
 )
-from gfss.evaluation.results import MethodResult
-from gfss.evaluation.summary import summarise
 from gfss.experiments.artifacts import Artifact, plain
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import read_recipe, recipe_names
@@ -45,13 +43,12 @@ from gfss.experiments.requirements import missing
 from gfss.experiments.spec import Recipe
 from gfss.experiments.steps import Evaluation, Plan, Step, is_stored
 from gfss.features.bank import Bank, check_bank
-from gfss.features.sampler import EpisodeSampler
+from gfss.features.episodes import EpisodeSampler
 from gfss.methods.pcn import Calibrated
 from gfss.training.base import BaseData, train_base
-from gfss.training.checkpoints import has_checkpoint
+from gfss.training.checkpoints import has_checkpoint, save_method
 from gfss.training.episodic import train_calibrator, train_method
 from gfss.training.loop import TrainingRun, remove_training_state
-from gfss.training.method_checkpoints import save_method
 
 IN_RECORDS_TWICE = ("data", "fold", "encoder")  # keys of a specification that a record has by themselves
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.learned import Learned
 from gfss.methods.prototypes import novel_prototypes
 from gfss.models.base_model import Features, PyramidHead

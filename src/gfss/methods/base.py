@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from torch import Tensor, nn
 
 from gfss.common.errors import GfssError
-from gfss.features.support import Episode, Support
+from gfss.features.episodes import Episode, Support
 from gfss.models.base_model import Features
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gfss.common.errors import GfssError
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.methods.probe import LinearClassifier, ProbeOptions, fit_probe, position_labels, position_samples
 from gfss.models.base_model import Features

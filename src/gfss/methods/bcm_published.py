@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gfss.common.errors import GfssError
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.methods.bcm import Confusion, confused_classes
 from gfss.methods.probe import LinearClassifier, ProbeOptions, fit_probe, position_labels, position_samples

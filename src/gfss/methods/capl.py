@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.features.support import Episode, Support
+from gfss.features.episodes import Episode, Support
 from gfss.methods.learned import Learned, images_of, trainable
 from gfss.methods.losses import calibration_loss
 from gfss.models.base_model import Features, PyramidHead

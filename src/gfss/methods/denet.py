@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.learned import Learned, images_of, level_channels
 from gfss.models.base_model import Features, PyramidHead
 from gfss.models.ops.upsample import mask_shares

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.methods.diam_low_rank import LowRankDescent, LowRankForm
 from gfss.methods.diam_options import DiamOptions

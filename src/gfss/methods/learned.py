@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gfss.common.errors import unknown
-from gfss.features.support import Episode, Query, Support
+from gfss.features.episodes import Episode, Query, Support
 from gfss.methods.base import Method
 from gfss.methods.losses import calibration_loss
 from gfss.models.base_model import Features

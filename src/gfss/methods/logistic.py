@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gfss.data.catalog import VOID
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.models.base_model import Features
 from gfss.models.novel.logistic import (

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gfss.features.support import Episode, Support
+from gfss.features.episodes import Episode, Support
 from gfss.methods.base import Method
 from gfss.methods.losses import calibration_loss
 from gfss.methods.score_fusion import NormalisedScoreFusion, normalised_score_fusion, score_fusion

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.methods.score_fusion import normalised_score_fusion
 from gfss.models.base_model import Features

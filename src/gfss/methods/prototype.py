@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.methods.logistic import Maps, grid_labels, known_or_novel, novel_supports
 from gfss.models.base_model import Features

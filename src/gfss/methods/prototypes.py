@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.methods.probe import position_labels, position_samples
 from gfss.methods.score_fusion import normalised_parameter_fusion

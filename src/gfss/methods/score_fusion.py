@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.models.base_model import Features
 from gfss.models.novel.classifier import (

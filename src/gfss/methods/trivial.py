@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gfss.features.support import Support
+from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.models.base_model import Features
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
-from gfss.features.sampler import EpisodeSampler
+from gfss.features.episodes import EpisodeSampler
 from gfss.methods.base import Method
 from gfss.methods.prototypes import masked_average
 from gfss.models.ops.upsample import class_map, mask_shares

@@ -13,8 +13,7 @@ from gfss.common.errors import GfssError, unknown
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task, task
 from gfss.experiments.experiment import Experiment
-from gfss.features.sampler import EpisodeSampler
-from gfss.features.support import Support
+from gfss.features.episodes import EpisodeSampler, Support
 from gfss.methods.base import Method
 from gfss.methods.score_fusion import NormalisedScoreFusion
 from gfss.models.base_model import Features

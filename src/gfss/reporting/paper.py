@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gfss.common.errors import unknown
 from gfss.data.catalog import CLASSES_PER_FOLD
-from gfss.evaluation.summary import harmonic_mean, weighted_mean
+from gfss.evaluation.metrics import harmonic_mean, weighted_mean
 
 _ = None  # the paper prints "-"
 

@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from gfss.data.episodes import shots_in_words
+from gfss.evaluation.metrics import Figures, average
 from gfss.evaluation.record_groups import by_base_models, by_settings, differences, settings_of
 from gfss.evaluation.records import MetricName, Record
-from gfss.evaluation.summary import Figures, average
 
 
 class Mean(NamedTuple):

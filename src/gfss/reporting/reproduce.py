@@ -11,9 +11,9 @@ from typing import NamedTuple
 from gfss.data.episodes import shots_in_words
 from gfss.evaluation.costs import TrainingCost, cost_words, read_costs
 from gfss.evaluation.intervals import half_widths
+from gfss.evaluation.metrics import Figures, average, spread
 from gfss.evaluation.record_groups import by_base_models, by_settings, split_settings
 from gfss.evaluation.records import MetricName, Record
-from gfss.evaluation.summary import Figures, average, spread
 from gfss.reporting.paper import PaperFigure, paper_figure
 from gfss.reporting.paper_tables import COSTS, Row, Target, printed_name, target
 from gfss.reporting.tables import NOTHING, Table, mark_fewer_tasks, number_words, with_remarks

@@ -12,9 +12,9 @@ from typing import NamedTuple, cast
 
 from gfss.data.episodes import shots_in_words
 from gfss.evaluation.intervals import half_widths
+from gfss.evaluation.metrics import Figures, average, spread, summarise
 from gfss.evaluation.record_groups import differences, split_settings
 from gfss.evaluation.records import MetricName, Record
-from gfss.evaluation.summary import Figures, average, spread, summarise
 from gfss.reporting.paper import CALIBRATOR, comparable_figure
 
 SHOWN = ("base", "novel", "miou", "mean", "harmonic")

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from gfss.data.catalog import VOID
-from gfss.data.contact_sheet import class_colours, overlay
 from gfss.data.episodes import Task
-from gfss.data.transforms import fitted_size, square_image
-from gfss.features.sampler import EpisodeSampler
+from gfss.data.images import class_colours, fitted_size, overlay, square_image
+from gfss.features.episodes import EpisodeSampler
 from gfss.methods.base import Method
 from gfss.models.ops.upsample import class_map, upsample
 

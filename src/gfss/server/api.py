@@ -19,9 +19,8 @@ from starlette.exceptions import HTTPException
 
 import gfss
 from gfss.common.errors import GfssError
-from gfss.data.contact_sheet import class_colours
-from gfss.data.contact_sheet import overlay as in_colour
-from gfss.data.images import read_image, read_mask
+from gfss.data.images import class_colours, read_image, read_mask
+from gfss.data.images import overlay as in_colour
 from gfss.server.errors import status_of
 from gfss.server.label_studio import Source
 from gfss.server.label_studio import router as label_studio_router

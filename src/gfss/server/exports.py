@@ -17,7 +17,7 @@ from gfss.app.segmenter import Segmenter
 from gfss.common.errors import unknown
 from gfss.common.files import make_folder, write_atomically
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.contact_sheet import class_colours
+from gfss.data.images import class_colours
 from gfss.server.errors import Conflict
 from gfss.server.project import Project
 

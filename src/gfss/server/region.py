@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.common.errors import GfssError
-from gfss.data.transforms import fitted_size, square_image, to_tensor
+from gfss.data.images import fitted_size, square_image, to_tensor
 from gfss.server.model import Model
 
 SIDE = 96  # long side of the grid that regions are found on

@@ -14,8 +14,7 @@ import numpy as np
 
 from gfss.app.report import GUARD, Report
 from gfss.common.errors import GfssError
-from gfss.data.contact_sheet import class_colours
-from gfss.data.images import read_image
+from gfss.data.images import class_colours, read_image
 from gfss.server.errors import Conflict, NotFound
 from gfss.server.exports import Exporter
 from gfss.server.jobs import Job, Jobs

@@ -16,16 +16,17 @@ from torch.nn import functional as F
 from gfss.common.distributed_layers import distribute_dropout
 from gfss.common.errors import GfssError, unknown
 from gfss.common.options import options
-from gfss.data.catalog import VOID, Fold
+from gfss.data.catalog import VOID
 from gfss.data.datasets.base import Dataset
-from gfss.data.transforms import square_image, square_label, to_tensor
+from gfss.data.episodes import Fold
+from gfss.data.images import square_image, square_label, to_tensor
 from gfss.features.bank import Bank
 from gfss.methods.losses import missed_overlap
 from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders.base import Encoder
 from gfss.models.ops.upsample import upsample
-from gfss.training.base_checkpoints import save_base
 from gfss.training.batches import augmentations, batch_images, reader, training_images
+from gfss.training.checkpoints import save_base
 from gfss.training.loop import Iteration, Loss, Schedule, TrainingRun, remove_training_state, train
 
 STATISTICS_IMAGES = 256  # sample for the standardisation of frozen features

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gfss.common.errors import GfssError
-from gfss.data.catalog import Fold
 from gfss.data.datasets.base import Dataset
+from gfss.data.episodes import Fold
 
 if TYPE_CHECKING:
     from gfss.training.base import BaseOptions

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gfss.common.distributed import Workers
+from gfss.common.devices import CopyPool, Workers, parallel_map
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, program_hash, write_atomically
 from gfss.common.progress import track
-from gfss.common.threads import CopyPool, parallel_map
 from gfss.data.episodes import Task
-from gfss.features.sampler import BLOCK, EpisodeSampler, HeldOutSamplers
+from gfss.features.episodes import BLOCK, EpisodeSampler, HeldOutSamplers
 from gfss.methods.losses import calibration_loss
 from gfss.methods.pcn import Calibrated
 from gfss.models.calibrators.calibrator import Calibrator

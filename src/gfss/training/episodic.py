@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from gfss.common.distributed import Workers
+from gfss.common.devices import Workers
 from gfss.common.errors import GfssError
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated

@@ -39,7 +39,7 @@ class EpisodicOptions:
         several: so many further episodes of one shot and five ways (or as many as there can be) are cached, and used in
             every third iteration.
         held_out: train on episodes of so many base models, each without a part of the base classes
-            (see :class:`gfss.features.sampler.HeldOutSamplers`); 0 uses the base model itself, as the paper does.
+            (see :class:`gfss.features.episodes.HeldOutSamplers`); 0 uses the base model itself, as the paper does.
     """
 
     shots: PositiveInt = 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from gfss.common.distributed import Workers
+from gfss.common.devices import Workers
 from gfss.common.distributed_layers import distribute_batch_norm
 from gfss.common.errors import GfssError, unknown
 from gfss.common.progress import Bar

@@ -8,7 +8,9 @@ import pytest
 from tests.data.make import boxes, photo, plain, write
 
 from gfss.common.errors import GfssError
-from gfss.data.datasets.folder import data_root, images_in, read_class_names, read_folder, read_list
+from gfss.data.datasets.base import read_class_names
+from gfss.data.datasets.folder import data_root, read_folder, read_list
+from gfss.data.images import images_in
 
 
 @pytest.fixture

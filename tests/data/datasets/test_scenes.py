@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 
 from gfss.common.errors import GfssError
-from gfss.data.catalog import FOLDS, VOID, make_fold
+from gfss.data.catalog import FOLDS, VOID
 from gfss.data.datasets import scenes
 from gfss.data.datasets.base import Dataset
 from gfss.data.datasets.folder import read_folder
 from gfss.data.datasets.scenes import SCENE_CLASSES, make_scenes
 from gfss.data.datasets.scenes.painter import MIN_VISIBLE, SIDE, paint_scene
-from gfss.data.episodes import task
+from gfss.data.episodes import make_fold, task
 
 TRAIN, VAL = 24, 40
 

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from gfss.common.errors import GfssError
-from gfss.common.files import cache_folder, write_atomically
+from gfss.common.errors import GfssError, quoted
+from gfss.common.files import cache_folder, read_lines, write_atomically
 from gfss.common.progress import track
-from gfss.data.catalog import VOID
+from gfss.data.catalog import BACKGROUND_NAMES, VOID
 from gfss.data.images import image_size, read_image, read_mask
 
 MIN_AREA = 2 * 32 * 32  # a class counts for an image from this area on, at the reference size
@@ -160,3 +161,33 @@ def refuse_unknown_values(counts: np.ndarray, file: Path, classes: int) -> None:
             f"{file} has the value {values} but {classes} class(es) are named (values from 1, 0 background, "
             f"{VOID} void); correct the mask or name the missing classes"
         )
+
+
+def read_class_names(root: Path) -> tuple[str, ...]:
+    """Names in ``classes.txt``; line i names mask value i."""
+    path = root / "classes.txt"
+    if not path.exists():
+        raise GfssError(f"{root} has no classes.txt; write one class name per line, line i naming mask value i")
+    names = read_lines(path)
+    if any(name.lower() in BACKGROUND_NAMES for name in names):
+        raise GfssError(
+            f"{path} names the background, but line i names mask value i, and the background is 0; take that line out"
+        )
+    return unique_names(names, path)
+
+
+def unique_names(names: Iterable[str], source: Path) -> tuple[str, ...]:
+    """Class names as a tuple; refuses doubles and more than an 8-bit mask can hold."""
+    result = tuple(names)
+    strange = next((name for name in result if not name.isprintable() or not 0 < len(name.strip()) <= 200), None)
+    if strange is not None:
+        raise GfssError(
+            f"{source} has a class called {quoted(strange)}; class names are printable text of at most 200 characters"
+        )
+    if not result:
+        raise GfssError(f"{source} names no class; at least one is needed")
+    if len(set(result)) != len(result):
+        raise GfssError(f"{source} names a class twice; every class needs a name of its own")
+    if len(result) >= VOID:
+        raise GfssError(f"{source} names {len(result)} classes; an 8-bit mask holds at most {VOID - 1}")
+    return result

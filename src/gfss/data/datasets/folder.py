@@ -1,4 +1,6 @@
-"""The plain form of a data set: a folder with images, index masks, lists and class names.
+"""A folder as a data set: in the plain form, or a user's own in any of the label formats.
+
+The plain form has images, index masks, lists and class names:
 
     my-data/
       images/ID.jpg        any image format
@@ -12,19 +14,26 @@ The first four are needed; names come from elsewhere for public data sets withou
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from gfss.common.errors import GfssError, quoted
-from gfss.common.files import read_json, refuse_special, write_atomically
-from gfss.data.catalog import BACKGROUND_NAMES, VOID
-from gfss.data.datasets.base import REFERENCE_SIDE, Dataset
+from gfss.common.errors import GfssError
+from gfss.common.files import cache_folder, read_json, read_lines, write_atomically
+from gfss.common.progress import track
+from gfss.data.datasets.base import REFERENCE_SIDE, Dataset, read_class_names
+from gfss.data.images import images_in
+from gfss.data.labels import Labels, read_labels
+from gfss.data.labels.png import INDEX
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+VAL_STEP = 5  # without lists, every fifth image is kept for val
 
 
 def read_folder(
@@ -67,36 +76,6 @@ def read_folder(
     )
 
 
-def read_class_names(root: Path) -> tuple[str, ...]:
-    """Names in ``classes.txt``; line i names mask value i."""
-    path = root / "classes.txt"
-    if not path.exists():
-        raise GfssError(f"{root} has no classes.txt; write one class name per line, line i naming mask value i")
-    names = read_lines(path)
-    if any(name.lower() in BACKGROUND_NAMES for name in names):
-        raise GfssError(
-            f"{path} names the background, but line i names mask value i, and the background is 0; take that line out"
-        )
-    return unique_names(names, path)
-
-
-def unique_names(names: Iterable[str], source: Path) -> tuple[str, ...]:
-    """Class names as a tuple; refuses doubles and more than an 8-bit mask can hold."""
-    result = tuple(names)
-    strange = next((name for name in result if not name.isprintable() or not 0 < len(name.strip()) <= 200), None)
-    if strange is not None:
-        raise GfssError(
-            f"{source} has a class called {quoted(strange)}; class names are printable text of at most 200 characters"
-        )
-    if not result:
-        raise GfssError(f"{source} names no class; at least one is needed")
-    if len(set(result)) != len(result):
-        raise GfssError(f"{source} names a class twice; every class needs a name of its own")
-    if len(result) >= VOID:
-        raise GfssError(f"{source} names {len(result)} classes; an 8-bit mask holds at most {VOID - 1}")
-    return result
-
-
 def read_list(listing: Path, known: Collection[str] = ()) -> list[str]:
     """Image ids of a list file: one per line, as a name or as ``image_path mask_path``.
 
@@ -111,31 +90,6 @@ def read_list(listing: Path, known: Collection[str] = ()) -> list[str]:
         twice = next(name for i, name in enumerate(ids) if name in ids[:i])
         raise GfssError(f"{listing} lists '{twice}' twice; every image counts once")
     return ids
-
-
-def read_lines(path: Path) -> list[str]:
-    """Lines of a text file without blank ones; says in one sentence what is wrong with the file."""
-    refuse_special(path)
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except FileNotFoundError:
-        raise GfssError(f"{path} does not exist") from None
-    except UnicodeDecodeError as error:
-        raise GfssError(f"{path} is not UTF-8 text (byte {error.start + 1}); save it as UTF-8") from None
-    except OSError as error:
-        raise GfssError(f"{path} cannot be read ({(error.strerror or 'no reason given').lower()})") from None
-
-
-def images_in(folder: Path) -> dict[str, Path]:
-    """Image files of a folder by name without suffix; empty if there is no such folder."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*")):
-        if path.suffix.lower() not in IMAGE_SUFFIXES or path.name.startswith("."):
-            continue
-        if path.stem in found:
-            raise GfssError(f"{folder} holds {found[path.stem].name} and {path.name}; rename one of them")
-        found[path.stem] = path
-    return found
 
 
 def write_index_png(path: Path, mask: np.ndarray) -> None:
@@ -165,3 +119,89 @@ def _has_original_size(root: Path) -> bool:
     path = root / "about.json"
     about = read_json(path) if path.exists() else {}
     return isinstance(about, dict) and bool(about.get("original_size"))
+
+
+def read_own(source: Path, split: str) -> Dataset:
+    """One split of a user's data.
+
+    A folder in the plain form is taken as it is. Other formats are drawn into index masks once, in the
+    cache. Where there is no ``train.txt`` and ``val.txt``, every fifth image (by name) is for val.
+
+    Args:
+        source: a folder, a zip file or a COCO file.
+        split: ``train`` or ``val``.
+    """
+    if is_plain(source):
+        prepared = (source / "about.json").exists()  # by gfss data prepare, from a public release
+        return replace(read_folder(source, split), whole=not prepared)
+    labels = read_labels(source)
+    ids = [path.stem for path in labels.images]
+    if len(set(ids)) != len(ids):
+        twice = next(name for i, name in enumerate(ids) if name in ids[:i])
+        raise GfssError(f"{source} has two images called '{twice}'; rename one of them")
+    masks = labels.files if labels.format == INDEX else drawn_masks(labels)
+    chosen = _split(source, split, ids, labels.splits)
+    return Dataset(
+        name=f"{source.stem} {split}",
+        classes=labels.classes,
+        ids=tuple(ids[i] for i in chosen),
+        images=tuple(labels.images[i] for i in chosen),
+        masks=tuple(masks[i] for i in chosen),
+        whole=True,
+    )
+
+
+def is_plain(source: Path) -> bool:
+    """Whether a folder has the plain form with its two lists."""
+    parts = ("images", "masks", "train.txt", "val.txt", "classes.txt")
+    return source.is_dir() and all((source / name).exists() for name in parts)
+
+
+def drawn_masks(labels: Labels) -> tuple[Path, ...]:
+    """Index mask files of labels in any format, drawn into the cache where they are not there yet."""
+    folder = cache_folder("labels") / _key(labels)
+    paths = tuple(folder / f"{image.stem}.png" for image in labels.images)
+    todo = [i for i, path in enumerate(paths) if not path.exists()]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        work = pool.map(lambda i: write_index_png(paths[i], labels.mask(i)), todo)
+        list(track(work, f"drawing masks from {labels.format}", total=len(todo)))
+    return paths
+
+
+def _key(labels: Labels) -> str:
+    """Changes with the classes and with every label file and image."""
+    digest = hashlib.sha256(json.dumps([labels.format, labels.classes]).encode())
+    for path in dict.fromkeys(labels.files + labels.images + labels.also):
+        stat = path.stat()
+        digest.update(f"{path}:{stat.st_size}:{stat.st_mtime_ns};".encode())
+    return digest.hexdigest()[:16]
+
+
+def _split(source: Path, split: str, ids: list[str], splits: Sequence[str]) -> list[int]:
+    """Which images belong to a split: as the lists say, else the folders, else every fifth is for val."""
+    if len(ids) < 2:
+        raise GfssError(f"{source} has {len(ids)} labelled image(s); at least 2 are needed for train and val")
+    numbers = {name: i for i, name in enumerate(ids)}
+    listings = next((f for f in (source, source / "ImageSets" / "Segmentation") if (f / "train.txt").exists()), source)
+    own, other = (listings / f"{name}.txt" for name in (split, "train" if split == "val" else "val"))
+    if own.exists():
+        return [numbers[name] for name in _listed(own, ids)]
+    if "train" in splits and not other.exists():
+        held_out = "val" if "val" in splits else "test"
+        chosen = [i for i, name in enumerate(splits) if name == ("train" if split == "train" else held_out)]
+        if chosen:
+            return chosen
+    order = sorted(ids)
+    if other.exists():
+        taken = set(_listed(other, ids))
+        return [numbers[name] for name in order if name not in taken]
+    return [numbers[name] for i, name in enumerate(order) if (i % VAL_STEP == 0) == (split == "val")]
+
+
+def _listed(listing: Path, ids: list[str]) -> list[str]:
+    known = set(ids)
+    listed = read_list(listing, known)
+    missing = [name for name in listed if name not in known]
+    if missing:
+        raise GfssError(f"{listing} lists '{missing[0]}', which has no labels; label it or take it out of the list")
+    return listed

@@ -26,7 +26,7 @@ import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, read_json, refuse_special
-from gfss.data.datasets.folder import IMAGE_SUFFIXES, images_in
+from gfss.data.images import IMAGE_SUFFIXES, images_in
 from gfss.data.labels.base import Labels
 from gfss.data.labels.colours import LabelMap, read_colour_masks
 from gfss.data.labels.instances import Finder, coco_labels, parse_instances

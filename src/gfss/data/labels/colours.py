@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from gfss.common.errors import GfssError, quoted
+from gfss.common.files import read_lines
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
-from gfss.data.datasets.folder import read_lines, unique_names
+from gfss.data.datasets.base import unique_names
 from gfss.data.images import open_image, read_colours
 from gfss.data.labels.base import Labels, match
 

@@ -14,7 +14,7 @@ from gfss.common.errors import GfssError, quoted
 from gfss.common.files import is_file, read_json
 from gfss.common.progress import note
 from gfss.data.catalog import VOID
-from gfss.data.datasets.folder import unique_names
+from gfss.data.datasets.base import unique_names
 from gfss.data.images import MAX_PIXELS, image_size
 from gfss.data.labels.base import Labels
 from gfss.data.labels.outlines import refuse_endless

@@ -15,10 +15,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from gfss.common.errors import GfssError
-from gfss.common.files import is_file, read_json
+from gfss.common.files import is_file, read_json, read_lines
 from gfss.common.progress import note
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
-from gfss.data.datasets.folder import read_lines, unique_names
+from gfss.data.datasets.base import unique_names
 from gfss.data.images import UNREADABLE, image_size
 from gfss.data.labels.base import Labels, match
 from gfss.data.labels.colours import VOID_NAMES

@@ -10,7 +10,7 @@ import numpy as np
 from gfss.common.errors import GfssError, quoted
 from gfss.common.files import is_file
 from gfss.data.catalog import VOID
-from gfss.data.datasets.folder import unique_names
+from gfss.data.datasets.base import unique_names
 from gfss.data.images import read_colours
 from gfss.data.labels.base import Labels
 from gfss.data.labels.instances import Finder, reason

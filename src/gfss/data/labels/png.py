@@ -9,7 +9,7 @@ import numpy as np
 
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, VOID
-from gfss.data.datasets.folder import unique_names
+from gfss.data.datasets.base import unique_names
 from gfss.data.images import open_image, read_colours, read_mask, read_values
 from gfss.data.labels.base import Labels, match, on_top
 from gfss.data.labels.values import Meaning

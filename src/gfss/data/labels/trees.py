@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from gfss.common.errors import GfssError
-from gfss.data.datasets.folder import IMAGE_SUFFIXES
-from gfss.data.images import open_image
+from gfss.data.images import IMAGE_SUFFIXES, open_image
 
 DEEPEST = 5  # folders below the one that was given
 MOST_FILES = 500_000

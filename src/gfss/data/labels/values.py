@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from gfss.common.errors import GfssError
+from gfss.common.files import read_lines
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, PASCAL_CLASSES, VOID
-from gfss.data.datasets.folder import read_class_names, read_lines, unique_names
+from gfss.data.datasets.base import read_class_names, unique_names
 from gfss.data.labels.colours import VOID_NAMES, LabelMap, read_labelmap
 
 # Cityscapes: the classes that are evaluated by their number in *_labelIds.png; all others are void

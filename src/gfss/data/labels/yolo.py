@@ -11,8 +11,9 @@ import yaml
 from PIL import Image, ImageDraw
 
 from gfss.common.errors import GfssError
+from gfss.common.files import read_lines
 from gfss.data.catalog import BACKGROUND
-from gfss.data.datasets.folder import read_lines, unique_names
+from gfss.data.datasets.base import unique_names
 from gfss.data.images import image_size
 from gfss.data.labels.base import Labels
 from gfss.data.labels.outlines import refuse_endless

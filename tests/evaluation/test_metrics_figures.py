@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gfss.evaluation.summary import Figures, average, harmonic_mean, spread, summarise
+from gfss.evaluation.metrics import Figures, average, harmonic_mean, spread, summarise
 
 
 def figures(base: float, novel: float) -> Figures:

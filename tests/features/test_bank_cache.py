@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfss.common.errors import GfssError
-from gfss.features.cache import CachedFeatures, cached_images
-from gfss.features.support import Support
+from gfss.features.bank import CachedFeatures, cached_images
+from gfss.features.episodes import Support
 from gfss.methods.score_fusion import NovelFitter
 from gfss.models.base_model import BINS, Features
 from gfss.models.novel.classifier import NovelOptions

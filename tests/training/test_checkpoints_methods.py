@@ -11,7 +11,7 @@ from gfss.common.errors import GfssError
 from gfss.methods import build_method
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
-from gfss.training.method_checkpoints import load_method, save_method
+from gfss.training.checkpoints import load_method, save_method
 
 
 def method(name: str = "pixel", size: tuple[int, int] = (9, 9), seed: int = 0) -> Method:

@@ -7,12 +7,9 @@ import pytest
 import torch
 from tests.training.tiny import make_context, make_source
 
-from gfss.evaluation import partial_results as module
-from gfss.evaluation.partial_results import Kept, kept_results
-from gfss.evaluation.protocols import draw_tasks, evaluate_methods
-from gfss.evaluation.results import MethodResult
-from gfss.features.sampler import EpisodeSampler
-from gfss.features.support import Support
+from gfss.evaluation import protocols as module
+from gfss.evaluation.protocols import Kept, MethodResult, draw_tasks, evaluate_methods, kept_results
+from gfss.features.episodes import EpisodeSampler, Support
 from gfss.methods import build_method
 from gfss.methods.base import Method
 from gfss.methods.score_fusion import NormalisedScoreFusion

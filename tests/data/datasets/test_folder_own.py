@@ -11,7 +11,7 @@ from tests.data.make import boxes, labelme, photo, plain, png
 
 from gfss.common.errors import GfssError
 from gfss.data import open_dataset
-from gfss.data.datasets.custom import read_own
+from gfss.data.datasets.folder import read_own
 
 
 @pytest.fixture

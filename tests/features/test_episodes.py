@@ -11,12 +11,10 @@ from torch import Tensor
 
 from gfss.common.devices import CPU
 from gfss.common.errors import GfssError
-from gfss.data.catalog import Fold
-from gfss.data.episodes import Task, joint_episode, task
-from gfss.features import sampler as source_module
-from gfss.features.bank import Bank
-from gfss.features.cache import cached_images
-from gfss.features.sampler import EpisodeSampler, FeatureStore, HeldOutSamplers
+from gfss.data.episodes import Fold, Task, joint_episode, task
+from gfss.features import episodes as source_module
+from gfss.features.bank import Bank, cached_images
+from gfss.features.episodes import EpisodeSampler, FeatureStore, HeldOutSamplers
 from gfss.models.base_model import BaseCard, BaseModel, Features, PyramidHead
 from gfss.models.encoders import build_encoder
 

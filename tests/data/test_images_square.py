@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gfss.data.transforms import fitted_size, mirrored_image, square_image, square_label, to_tensor
+from gfss.data.images import fitted_size, mirrored_image, square_image, square_label, to_tensor
 
 sides = st.integers(1, 700)
 

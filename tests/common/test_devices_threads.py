@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from gfss.common.threads import CopyPool, parallel_map
+from gfss.common.devices import CopyPool, parallel_map
 
 
 @pytest.fixture(params=[1, 3])
