@@ -11,12 +11,13 @@ import torch
 
 from gfss.common.devices import CPU
 from gfss.common.errors import GfssError
-from gfss.data import catalog, open_dataset, open_fold
+from gfss.data import open_dataset, open_fold
 from gfss.data.datasets.base import Dataset
+from gfss.data.episodes import Fold, fold_of_names
 from gfss.experiments.artifacts import Artifact
 from gfss.experiments.requirements import find_weights, missing_weights
 from gfss.experiments.spec import Recipe
-from gfss.experiments.steps import Fold, Part, base_artifact, method_artifact, parts
+from gfss.experiments.steps import FoldName, Part, base_artifact, method_artifact, parts
 from gfss.features.bank import Bank, build_bank
 from gfss.features.episodes import EpisodeSampler, FeatureStore, HeldOutSamplers
 from gfss.methods import Context, build_method, inner_method
@@ -40,7 +41,7 @@ class Experiment:
     """
 
     recipe: Recipe
-    fold: Fold = 0
+    fold: FoldName = 0
     runs: Path = Path("runs")
     device: torch.device = CPU
     _models: dict[Part | None, BaseModel] = field(default_factory=dict)
@@ -59,14 +60,14 @@ class Experiment:
         return open_dataset(self.recipe.data, self.recipe.root, "val")
 
     @cached_property
-    def classes(self) -> catalog.Fold:
+    def classes(self) -> Fold:
         """Base and novel class ids."""
         names = self.val_set.classes
         if self.recipe.novel_classes or self.fold == "all":
-            return catalog.fold_of_names(names, self.recipe.novel_classes)
+            return fold_of_names(names, self.recipe.novel_classes)
         return open_fold(self.recipe.data, len(names), self.fold, self.recipe.contiguous)
 
-    def classes_without(self, part: Part) -> catalog.Fold:
+    def classes_without(self, part: Part) -> Fold:
         """A part of the base classes as novel ones, the others as base; true novel classes are void."""
         every = self.classes.base
         if part.count > len(every) // 2:
@@ -76,7 +77,7 @@ class Experiment:
                 f"{len(every)} base classes cannot be held out in {part.count} parts; set training.held_out to {fewer}"
             )
         out = tuple(int(c) for c in np.array_split(np.asarray(every), part.count)[part.number - 1])
-        return catalog.Fold(tuple(c for c in every if c not in out), out)
+        return Fold(tuple(c for c in every if c not in out), out)
 
     def images_of(self, part: Part, others: bool = False) -> np.ndarray:
         """Training images of a part, or all others."""

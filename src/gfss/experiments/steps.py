@@ -28,7 +28,7 @@ from gfss.methods import LEARNED, inner_method, needed_levels
 from gfss.methods.plugins import SOURCES
 from gfss.training.episodic_options import CALIBRATOR_ONLY, EpisodicOptions
 
-Fold = int | Literal["all"]
+FoldName = int | Literal["all"]
 Only = Literal["base", "methods"]
 State = Literal["done", "todo", "not needed"]
 WITHOUT_NOVEL_CLASSIFIER = (
@@ -59,7 +59,7 @@ def parts(count: int) -> list[Part]:
     return [Part(number, count) for number in range(1, count + 1)]
 
 
-def base_artifact(recipe: Recipe, fold: Fold, part: Part | None = None) -> Artifact:
+def base_artifact(recipe: Recipe, fold: FoldName, part: Part | None = None) -> Artifact:
     """The base model of a fold, or one that is trained without a part, in two thirds of the epochs."""
     options = replace(recipe.base, epochs=max(1, 2 * recipe.base.epochs // 3)) if part else recipe.base
     own = {
@@ -80,7 +80,7 @@ def base_artifact(recipe: Recipe, fold: Fold, part: Part | None = None) -> Artif
     return Artifact("base", words, own)
 
 
-def method_artifact(recipe: Recipe, fold: Fold, name: str, shots: int, left_out: Part | None = None) -> Artifact:
+def method_artifact(recipe: Recipe, fold: FoldName, name: str, shots: int, left_out: Part | None = None) -> Artifact:
     """A method on the base model of a fold; one without training has no folder, only an identity.
 
     Args:
@@ -137,7 +137,7 @@ class Evaluation:
     """
 
     recipe: Recipe
-    fold: Fold
+    fold: FoldName
     shots: int
     protocol: ProtocolName
     tasks: int
@@ -204,7 +204,7 @@ class Step:
     """
 
     kind: Literal["base", "method", "evaluation"]
-    fold: Fold
+    fold: FoldName
     state: State
     seconds: float
     method: str = ""
@@ -260,7 +260,7 @@ class Plan:
         """Steps that are left."""
         return [step for step in self.steps if step.state == "todo"]
 
-    def evaluations(self, fold: Fold) -> list[Evaluation]:
+    def evaluations(self, fold: FoldName) -> list[Evaluation]:
         """Everything that is evaluated on a fold."""
         recipe = self.recipe
         left_out = parts(recipe.training.held_out or TUNING_PARTS) if self.tuning else [None]
@@ -274,7 +274,7 @@ class Plan:
         ]
         return found if self.tuning else [Evaluation(recipe, fold, 0, "joint", 1, recipe.seed), *found]
 
-    def artifacts(self, fold: Fold) -> dict[str, Step]:
+    def artifacts(self, fold: FoldName) -> dict[str, Step]:
         """What the evaluations of a fold stand on, by identity, parents first."""
         found: dict[str, Step] = {}
         durations = Durations(self.recipe)
@@ -305,7 +305,7 @@ class Plan:
         made = self.recipe.is_calibrated(name) and self.recipe.is_trained(name)
         return self.recipe.training_of(name, shots).held_out if made else 0
 
-    def _fold(self, fold: Fold) -> Iterator[Step]:
+    def _fold(self, fold: FoldName) -> Iterator[Step]:
         evaluations = [] if self.only else [self._evaluation(one) for one in self.evaluations(fold)]
         making = self.artifacts(fold)
         if self.only == "base":
@@ -357,7 +357,7 @@ def _refuse_what_cannot_be_tuned(recipe: Recipe) -> None:
             )
 
 
-def _words(recipe: Recipe, fold: Fold) -> str:
+def _words(recipe: Recipe, fold: FoldName) -> str:
     place = "-".join(map(_plain, recipe.novel_classes)) or (f"fold{fold}" if fold != "all" else "all")
     return f"{_plain(recipe.data_name)}-{place}-{_plain(recipe.encoder)}"
 
