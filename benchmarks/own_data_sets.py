@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("sets", nargs="*", help="sets to make; all where none is named")
     parser.add_argument("--repositories", type=Path, default=Path(), help="folder of the clones")
     parser.add_argument("--sources", action="store_true", help="print the list of sources and stop")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     sources = read_table()
     if options.sources or options.root is None:
         print_sources(sources)
