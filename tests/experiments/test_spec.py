@@ -13,7 +13,7 @@ from gfss.common.errors import GfssError
 from gfss.data import own_path
 from gfss.experiments.recipes import find_recipe, make_recipe, read_recipe, recipe_names, with_change
 from gfss.experiments.spec import Recipe
-from gfss.methods.diam_options import CHOSEN, PUBLISHED
+from gfss.methods.diam_options import CHOSEN, PROGRAM, PUBLISHED
 from gfss.models.calibrators.calibrator import AS_PRINTED, PAPER
 from gfss.reporting.paper_tables import TABLES
 from gfss.training import base, episodic_options
@@ -94,7 +94,7 @@ def test_a_wrong_name_is_answered_with_the_nearest(changes: dict[str, Any], righ
         (method("diam+T", diam="published"), "another method already"),
         (method("score", calibrator="pcn-as-printed"), "'methods.score' is another method already"),
         (method("nsf", training={"iterations": 3}), "the method has no training"),
-        (method("nsf", published=True), "is only for denet, pfenet, diam"),
+        (method("nsf", published=True), "is only for acastle, capl, denet, pfenet, diam"),
         ({"training": {"episodes": 0}}, "episodes"),
         ({"base": {"label_stride": 0}}, "label_stride"),
         ({"novel": {"rate": -1}}, "rate"),
@@ -128,7 +128,7 @@ def test_options_of_a_known_name_start_from_its_own() -> None:
     assert make_recipe({**SMALL, **method("diam", diam={"iterations": 50})}).diam("diam") == replace(
         CHOSEN, iterations=50
     )
-    assert make_recipe({**SMALL, **method("diam", published=True)}).diam("diam") == PUBLISHED
+    assert make_recipe({**SMALL, **method("diam", published=True)}).diam("diam") == PROGRAM
     assert make_recipe({**SMALL, **method("diam")}).diam("diam") == CHOSEN
 
 

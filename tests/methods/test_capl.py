@@ -24,19 +24,21 @@ from tests.methods.slow import (
 )
 
 from gfss.features.episodes import Support
-from gfss.methods.capl import Capl, CaplOptions
+from gfss.methods.capl import PUBLISHED, Capl, CaplOptions
 
 KEPT = (0, 1, 2, 4, 5)  # base class 3 plays the novel class
 
 
-def slow_embed(p: dict[str, Array], maps: Array) -> Array:
+def slow_embed(p: dict[str, Array], maps: Array, raw: bool = False) -> Array:
     x = convolve(maps, p["project.weight"])
+    if raw:
+        return x
     return np.stack([[unit(x[:, i, j]) for j in range(x.shape[2])] for i in range(x.shape[1])]).transpose(2, 0, 1)
 
 
-def slow_register(p: dict[str, Array], support: Support) -> list[Array]:
+def slow_register(p: dict[str, Array], support: Support, raw: bool = False, training: bool = False) -> list[Array]:
     """The rows P' of all classes after registration."""
-    embedded = [slow_embed(p, array(maps)) for maps in support.features.bottleneck]
+    embedded = [slow_embed(p, array(maps), raw and not training) for maps in support.features.bottleneck]
 
     def mean(position: int, label: int) -> Array | None:
         own = [image for image, owner in enumerate(support.owners) if owner == position]
@@ -49,11 +51,15 @@ def slow_register(p: dict[str, Array], support: Support) -> list[Array]:
     rows: list[Array] = []
     for label, full in enumerate(support.base_labels):
         known = p["prototypes"][full]
+        known = unit(known) if raw and training else known
         means = [mean(position, label) for position in range(support.novel)]
-        seen = unit(sum(known if m is None else m for m in means) / support.novel)
+        seen = sum(known if m is None else m for m in means) / support.novel
+        if not (raw and training):
+            seen, known = unit(seen), unit(known) if raw else known
         hidden = relu(p["gate.0.weight"] @ np.concatenate([known, seen]) + p["gate.0.bias"])
         gate = sigmoid(float(p["gate.2.weight"][0] @ hidden + p["gate.2.bias"][0]))
-        rows.append(unit(gate * known + (1 - gate) * seen))
+        row = gate * known + (1 - gate) * seen
+        rows.append(row if raw and training else unit(row))
     for position, label in enumerate(support.novel_labels):
         row = mean(position, label)
         assert row is not None
@@ -102,6 +108,20 @@ def test_scores_and_loss_follow_the_formulas() -> None:
     total, counted = method.loss(replace(episode, support=support))
     assert int(counted) == pixels
     assert float(total) / pixels == pytest.approx(expected / pixels, abs=1e-5)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_published_form_mixes_raw_vectors(training: bool) -> None:
+    method = Capl(make_context(base=5).model.head, replace(PUBLISHED, background=1.0))
+    p = ready(method)
+    episode = make_episode(shots=2, novel=1, base=4)
+    support = replace(episode.support, base_labels=KEPT)
+    method.net.train(training)
+    rows = slow_register(p, support, raw=True, training=training)
+    queries = [slow_embed(p, array(maps), raw=True) for maps in episode.query.features.bottleneck]
+    expected = [slow_scores(x, slow_enriched(p, support, rows, x)) for x in queries]
+    method.learn(support)
+    np.testing.assert_allclose(array(method.scores(episode.query.features)), expected, atol=1e-5)
 
 
 def test_it_starts_at_the_cosine_with_the_base_classifier() -> None:

@@ -67,6 +67,13 @@ def test_scores_and_loss_follow_the_formulas() -> None:
     assert float(total / pixels) == pytest.approx(sum(part for part, _ in parts) / int(pixels), abs=1e-5)
 
 
+def test_learned_rows_start_as_the_published_ones() -> None:
+    """Evenly between -1 and 1 over the square root of the width."""
+    torch.manual_seed(0)
+    rows = Denet(make_context().model.head, PUBLISHED).classifier.rows
+    assert float(rows.detach().abs().max()) == pytest.approx(256**-0.5, rel=0.02)
+
+
 def test_training_drops_whole_base_rows_and_no_novel_row() -> None:
     method = Denet(make_context().model.head, replace(SLIM, dropout=0.0))
     support = make_episode(novel=2).support

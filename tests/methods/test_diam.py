@@ -16,7 +16,7 @@ from gfss.features.episodes import Episode
 from gfss.methods import diam
 from gfss.methods.diam import Diam
 from gfss.methods.diam_low_rank import LowRankForm, leading_directions
-from gfss.methods.diam_options import CHOSEN, PUBLISHED, DiamOptions
+from gfss.methods.diam_options import CHOSEN, PROGRAM, PUBLISHED, DiamOptions
 from gfss.methods.prototypes import novel_prototypes
 
 SMALL = (5, 6)
@@ -43,6 +43,33 @@ def test_equals_the_slow_implementation(shots: int, novel: int, distillation: fl
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("low_rank", [False, True])
+@pytest.mark.parametrize("novel", [1, 2])
+def test_the_published_program_equals_the_slow_implementation(novel: int, low_rank: bool) -> None:
+    options = replace(PROGRAM, iterations=13, low_rank=low_rank)
+    episode = make_episode(2, novel, size=SMALL)
+    method = Diam(options, form=WHOLE)
+    assert method.reads_void
+    assert method.probabilities
+    method.void = episode.query.labels == 255
+    assert method.void.any()
+    method.learn(episode.support)
+    found = method.scores(episode.query.features)
+    expected = np.stack([slow_scores(episode, image, options) for image in range(len(episode.query.features))])
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    method.void = None
+    assert not np.allclose(method.scores(episode.query.features).numpy(), expected, atol=1e-5)
+
+
+def test_a_query_that_is_void_everywhere_counts_as_one_without_void() -> None:
+    episode = make_episode(1, 1, size=SMALL)
+    method = Diam(replace(FEW, void_left_out=True))
+    method.learn(episode.support)
+    unknown = method.scores(episode.query.features)
+    method.void = torch.ones_like(episode.query.labels, dtype=torch.bool)
+    assert torch.equal(method.scores(episode.query.features), unknown)
+
+
 @pytest.mark.parametrize(("shots", "novel"), [(1, 1), (2, 2)])
 def test_the_low_rank_form_with_all_directions_is_the_descent(shots: int, novel: int) -> None:
     episode = make_episode(shots, novel, queries=3)
@@ -64,6 +91,8 @@ def slow_scores(episode: Episode, image: int, options: DiamOptions) -> np.ndarra
     places = [(y, x) for y in range(height) for x in range(width)]
     query = [episode.query.features.bottleneck[image, :, y, x].double().numpy() for y, x in places]
     snapshot = [_softmax(episode.query.features.base[image, :, y, x].double().numpy()) for y, x in places]
+    truth = [int(episode.query.labels[image, y * STRIDE, x * STRIDE]) for y, x in places]
+    counted = [i for i, label in enumerate(truth) if label != 255 or not options.void_left_out]
     samples = []
     for i in range(len(support.labels)):
         for y, x in places:
@@ -72,7 +101,12 @@ def slow_scores(episode: Episode, image: int, options: DiamOptions) -> np.ndarra
                 samples.append(
                     (support.features.bottleneck[i, :, y, x].double().numpy(), label if label >= base else 0)
                 )
-    rows = torch.cat([support.base_rows, F.normalize(novel_prototypes(support), dim=1)]).double().numpy()
+    if options.pooled:
+        own = [[x for x, given in samples if given == base + new] for new in range(novel)]
+        prototypes = torch.tensor(np.array([sum(some) / len(some) for some in own]))
+    else:
+        prototypes = novel_prototypes(support).double()
+    rows = torch.cat([support.base_rows.double(), F.normalize(prototypes, dim=1)]).numpy()
     biases = np.zeros(len(rows))
     prior = np.zeros(len(rows))
     for iteration in range(options.iterations):
@@ -94,19 +128,22 @@ def slow_scores(episode: Episode, image: int, options: DiamOptions) -> np.ndarra
             else:
                 slope[label] = -1 / p[label]
             follow(x, p, options.support_weight / len(samples) * slope, row_steps, bias_steps)
-        probabilities = [_softmax(rows @ x + biases) for x in query]
-        shares = sum(probabilities) / len(query)
+        probabilities = {i: _softmax(rows @ query[i] + biases) for i in counted}
+        shares = sum(probabilities.values()) / len(counted)
         if iteration in (0, 10):
             prior = shares
-        for x, p, q in zip(query, probabilities, snapshot, strict=True):
+        for i, p in probabilities.items():
+            q = snapshot[i]
             slope = options.prior_weight * (np.log(shares / prior) + 1) - options.entropy_weight * (np.log(p) + 1)
             for k in range(len(rows)):
                 inside = p[0] + p[base:].sum() if k == 0 or k >= base else p[k]
                 outside = q[k] if k < base else q[0]
                 slope[k] += distillation * (math.log(inside / outside) + 1)
-            follow(x, p, slope / len(query), row_steps, bias_steps)
+            follow(query[i], p, slope / len(counted), row_steps, bias_steps)
         rows, biases = rows - options.rate * row_steps, biases - options.rate * bias_steps
     scores = np.stack([rows @ x + biases for x in query], axis=1)
+    if options.as_probabilities:
+        scores = np.stack([_softmax(column) for column in scores.T], axis=1)
     return scores.reshape(len(rows), height, width)
 
 
@@ -124,7 +161,7 @@ def test_derivatives_are_those_of_the_loss(low_rank: bool) -> None:
     method.learn(episode.support)
     table = method.start.repeat(len(query), 1, 1).requires_grad_()
     (slopes,) = torch.autograd.grad(defined_loss(table, episode, method).sum(), table)
-    adapted = method.adapt(query)
+    adapted = method.adapt(query, method.position_weights(query))
     steps = (method.start - adapted) / method.options.rate
     torch.testing.assert_close(steps, slopes, atol=1e-3, rtol=1e-4)  # differences of numbers near 1, divided by 1e-3
 
@@ -163,7 +200,7 @@ def shares_of(table: Tensor, episode: Episode) -> Tensor:
 def after(steps: int, method: Diam, episode: Episode) -> Tensor:
     """Classifiers after some steps."""
     method.options = replace(method.options, iterations=steps)
-    return method.adapt(episode.query.features)
+    return method.adapt(episode.query.features, method.position_weights(episode.query.features))
 
 
 def test_losses_fall_on_average() -> None:

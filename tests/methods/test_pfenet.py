@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from tests.methods.cases import SIZE, make_context, make_episode
+from tests.methods.cases import SIZE, STRIDE, make_context, make_episode
 from tests.methods.slow import (
     Array,
     array,
@@ -22,11 +24,15 @@ from tests.methods.slow import (
 
 from gfss.common.errors import GfssError
 from gfss.features.episodes import Support
-from gfss.methods.pfenet import Pfenet, PfenetOptions
+from gfss.methods.pfenet import PUBLISHED, Pfenet, PfenetOptions, scaled_size
 from gfss.models.base_model import PyramidHead
 
+Sizes = list[tuple[int, int]]
 SLIM = PfenetOptions(width=3)
-SIZES = [(9, 9), (4, 4), (2, 2), (1, 1)]  # fractions 1, 1/2, 1/4, 1/8 of the map
+SIZES: Sizes = [(9, 9), (4, 4), (2, 2), (1, 1)]  # fractions 1, 1/2, 1/4, 1/8 of the map
+
+
+FIXED: Sizes = [(12, 12), (5, 5)]  # the first larger than the map, as 60 is for most
 
 
 def slow_vector(p: dict[str, Array], support: Support, position: int) -> Array:
@@ -39,12 +45,14 @@ def slow_vector(p: dict[str, Array], support: Support, position: int) -> Array:
     return sum(shots) / len(shots)
 
 
-def slow_prior(support: Support, position: int, query: Array) -> Array:
+def slow_prior(support: Support, position: int, query: Array, sampled: bool = False) -> Array:
     priors: list[Array] = []
     for image, owner in enumerate(support.owners):
         if owner != position:
             continue
         mask = shares(support.labels[image], support.base + 1 + position, SIZE)
+        if sampled:
+            mask = array(support.labels[image, ::STRIDE, ::STRIDE] == support.base + 1 + position)
         high = array(support.features.levels["layer4"][image])
         inside = [high[:, y, x] for y in range(9) for x in range(9) if mask[y, x] > 0]
         assert len(inside) < 81  # so that a position outside the mask counts with 0
@@ -60,7 +68,9 @@ def slow_output(p: dict[str, Array], name: str, x: Array) -> Array:
     return convolve(hidden, p[f"{name}.3.weight"], p[f"{name}.3.bias"])
 
 
-def slow_segment(p: dict[str, Array], middle: Array, vector: Array, prior: Array) -> tuple[Array, list[Array]]:
+def slow_segment(
+    p: dict[str, Array], middle: Array, vector: Array, prior: Array, sizes: Sizes = SIZES
+) -> tuple[Array, list[Array]]:
     """Logits of one query and the logits at the single scales."""
 
     def refined(x: Array, name: str) -> Array:
@@ -68,7 +78,7 @@ def slow_segment(p: dict[str, Array], middle: Array, vector: Array, prior: Array
 
     query = relu(convolve(middle, p["reduce_query.0.weight"]))
     maps: list[Array] = []
-    for number, size in enumerate(SIZES):
+    for number, size in enumerate(sizes):
         guide = np.array([[[v] * size[1]] * size[0] for v in vector])
         entering = np.concatenate([average(query, size), guide, resize(prior[None], size)])
         x = relu(convolve(entering, p[f"enter.{number}.0.weight"]))
@@ -107,6 +117,32 @@ def test_scores_and_loss_follow_the_formulas() -> None:
     total, counted = method.loss(episode)
     assert int(counted) == pixels
     assert float(total) / pixels == pytest.approx(expected / pixels, abs=1e-5)
+
+
+def test_the_published_form_has_fixed_bins_and_a_sampled_mask() -> None:
+    assert (PUBLISHED.scales, PUBLISHED.sampled, PUBLISHED.rounded) == ((60, 30, 15, 8), True, False)
+    method = Pfenet(make_context().model.head, replace(PUBLISHED, width=3, scales=(12, 5)))
+    p = ready(method)
+    episode = make_episode(shots=2)
+    features = episode.query.features
+    vector, scores = slow_vector(p, episode.support, 0), list[Array]()
+    for base, middle, high in zip(features.base, features.levels["layer3"], features.levels["layer4"], strict=True):
+        prior = slow_prior(episode.support, 0, array(high), sampled=True)
+        logits, _ = slow_segment(p, array(middle), vector, prior, FIXED)
+        rest = np.log(np.exp(array(base)).sum(axis=0))
+        scores.append(np.concatenate([array(base), (rest + logits[1] - logits[0])[None]]))
+    method.learn(episode.support)
+    np.testing.assert_allclose(array(method.scores(features)), scores, atol=1e-5)
+
+
+def test_the_published_bins_on_coco_are_fractions_cut_off() -> None:
+    context = make_context()
+    model = replace(context.model.card, data="coco")
+    context.model.card = model
+    options = replace(context, published=True).pfenet
+    assert [scaled_size((27, 27), scale, options.rounded) for scale in options.scales] == [
+        (27, 27), (13, 13), (6, 6), (3, 3)
+    ]  # fmt: skip
 
 
 def test_a_base_model_without_middle_levels_is_refused() -> None:

@@ -23,6 +23,7 @@ from gfss.common.devices import CopyPool, parallel_map
 from gfss.common.errors import GfssError, unknown
 from gfss.common.files import cache_folder, program_hash, read_json, write_json
 from gfss.common.progress import Bar
+from gfss.data.catalog import VOID
 from gfss.data.datasets.base import MIN_AREA
 from gfss.data.episodes import Fold, Task, joint_task, task
 from gfss.evaluation.metrics import METRICS, Metric, image_counts
@@ -245,6 +246,7 @@ def _evaluate_task(
         show_images(methods, source, images)
         for method in methods:
             outcome = outcomes[method.name]
+            method.void = query.labels == VOID if method.reads_void else None
             with outcome.timed("segment"):
                 scores = method.scores(query.features)
             if scores.isnan().any():

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gfss.common.errors import unknown
-from gfss.methods.diam_options import CHOSEN, PUBLISHED
+from gfss.methods.diam_options import CHOSEN, PROGRAM, PUBLISHED
 from gfss.models.novel import classifier as novel
 from gfss.training import base, episodic_options
 from gfss.training.base import BaseOptions
@@ -30,7 +30,7 @@ SCRATCH = BaseOptions(
 BASE_PRESETS = {"frozen": BaseOptions(), "tuned": base.TUNED, "paper": base.PAPER, "scratch": SCRATCH}
 NOVEL_PRESETS = {"frozen": novel.FROZEN, "paper": novel.PAPER}
 TRAINING_PRESETS = {"frozen": EpisodicOptions(), "paper": episodic_options.PAPER}
-DIAM_PRESETS = {"chosen": CHOSEN, "published": PUBLISHED}
+DIAM_PRESETS = {"chosen": CHOSEN, "published": PUBLISHED, "program": PROGRAM}
 
 
 def from_preset(given: Any, presets: Mapping[str, Any], usual: str = "frozen") -> Any:

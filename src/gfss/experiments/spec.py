@@ -52,7 +52,7 @@ from gfss.training.episodic_options import EpisodicOptions
 
 METHOD_NAME = re.compile(r"\w[\w.+@=-]{0,79}")
 HEAD_MAPS = ("pooled", "bottleneck")  # maps that the base model's head adds to the encoder's levels
-WITH_PUBLISHED_FORM = ("denet", "pfenet", "diam")
+WITH_PUBLISHED_FORM = ("acastle", "capl", "denet", "pfenet", "diam")
 
 
 def as_list(value: Any) -> Any:
@@ -76,7 +76,7 @@ class MethodOptions(BaseModel):
         calibrator: makes the method a calibrator with these options, on NSF (``NAME+T``: on method NAME).
         training: stage 2, changes of the recipe's ``training``.
         diam: makes the method a DIaM with these options.
-        published: DENet and PFENet in their published width instead of one for CPUs, DIaM with its published weights.
+        published: a compared system as its authors publish it (see ``docs/experiments/014-bcm-denet-pfenet.md``).
         evaluated: False for a method that is only there because ``NAME+T`` stands on it.
         borrowed: folder of a calibrator that was trained elsewhere, on the same encoder; it is used as it is.
     """
@@ -264,7 +264,7 @@ class Recipe(BaseModel):
 
     def diam(self, name: str) -> DiamOptions | None:
         """Options of a DIaM, None for other methods."""
-        usual = DIAM_PRESETS["published" if self.is_published(name) else "chosen"]
+        usual = DIAM_PRESETS["program" if self.is_published(name) else "chosen"]
         return self.options_of(name).diam or (usual if name == "diam" else None)
 
     def is_trained(self, name: str) -> bool:

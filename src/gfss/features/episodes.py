@@ -36,6 +36,7 @@ class Support:
         base_labels: output of the full base classifier that each base row is, background (0) first; for methods
             that learn something for every base class.
         base_bias: biases of the base classifier, (base + 1,), where it has any.
+        fake_rows: rows of the base classifier for fake novel classes, (novel, channels); None for true ones.
     """
 
     features: Features
@@ -45,6 +46,14 @@ class Support:
     owners: tuple[int, ...]
     base_labels: tuple[int, ...]
     base_bias: Tensor | None = None
+    fake_rows: Tensor | None = None
+
+    @property
+    def all_rows(self) -> Tensor:
+        """Rows of the base classifier for all classes of a training episode, its fake novel ones last."""
+        if self.fake_rows is None:
+            raise GfssError("the base classifier has no rows of true novel classes; only training episodes have")
+        return torch.cat([self.base_rows, self.fake_rows])
 
     @property
     def base(self) -> int:
@@ -210,6 +219,7 @@ class EpisodeSampler:
             owners=tuple(owner for owner, group in enumerate(drawn.supports) for _ in group),
             base_labels=tuple(self._outputs(fold)),
             base_bias=None if (bias := self.store.biases()) is None else bias[self._outputs(fold)],
+            fake_rows=self._fake_rows(drawn),
         )
 
     def images(self, images: Sequence[int]) -> Tensor:
@@ -223,6 +233,11 @@ class EpisodeSampler:
 
     def _rows(self, fold: Fold) -> Tensor:
         return self.store.rows()[self._outputs(fold)]
+
+    def _fake_rows(self, drawn: Task) -> Tensor | None:
+        if not set(drawn.novel) <= set(self.fold.base):
+            return None
+        return self.store.rows()[[self.fold.base.index(c) + 1 for c in drawn.novel]]
 
     def _without(self, features: Features, fold: Fold) -> Features:
         outputs = self._outputs(fold)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gfss.common.errors import unknown
-from gfss.methods import denet, diam_options, pfenet
-from gfss.methods.acastle import Acastle
+from gfss.methods import acastle, capl, denet, diam_options, pfenet
+from gfss.methods.acastle import Acastle, AcastleOptions
 from gfss.methods.base import Method
 from gfss.methods.bcm import BaseClassMining
 from gfss.methods.bcm_published import PublishedBaseClassMining
-from gfss.methods.capl import Capl
+from gfss.methods.capl import Capl, CaplOptions
 from gfss.methods.denet import Denet, DenetOptions
 from gfss.methods.diam import Diam
 from gfss.methods.diam_options import DiamOptions
@@ -36,7 +36,8 @@ class Context:
         map_size: height and width of its feature maps.
         fitter: fits novel classifiers; shared, so that methods evaluated together fit each task once.
         levels: encoder levels that features carry, besides those that the base model reads.
-        published: DENet and PFENet in their published width, for GPUs, and DIaM with its published weights.
+        published: compared systems as published: DENet and PFENet in their published width, for GPUs, ACASTLE with its
+            published training tasks, CAPL with raw vectors, DIaM as the published program.
         diams: further DIaMs by name, and the usual one with other options.
     """
 
@@ -64,8 +65,19 @@ class Context:
 
     @property
     def pfenet(self) -> PfenetOptions:
-        """What PFENet is made of."""
-        return pfenet.PUBLISHED if self.published else PfenetOptions()
+        """What PFENet is made of; its published bins are fixed on PASCAL and fractions of the map on COCO."""
+        on_coco = self.model.card.data == "coco"
+        return (pfenet.PUBLISHED_COCO if on_coco else pfenet.PUBLISHED) if self.published else PfenetOptions()
+
+    @property
+    def acastle(self) -> AcastleOptions:
+        """What ACASTLE is made of."""
+        return acastle.PUBLISHED if self.published else AcastleOptions()
+
+    @property
+    def capl(self) -> CaplOptions:
+        """What CAPL is made of."""
+        return capl.PUBLISHED if self.published else CaplOptions()
 
 
 Builder = Callable[[Context], Method]
@@ -84,7 +96,7 @@ UNTRAINED: dict[str, Builder] = {
     "bcm": lambda context: BaseClassMining(context.fitter.options),
     "bcm-top3": lambda context: BaseClassMining(context.fitter.options, mined=3, balanced=True, name="bcm-top3"),
     "bcm-published": lambda context: PublishedBaseClassMining(),
-    "diam": lambda context: Diam(diam_options.PUBLISHED if context.published else diam_options.CHOSEN),
+    "diam": lambda context: Diam(diam_options.PROGRAM if context.published else diam_options.CHOSEN),
     **{rule: (lambda context, rule=rule: RuleFusion(context.fitter, rule)) for rule in RULES},
 }
 
@@ -93,8 +105,8 @@ CALIBRATOR_SUFFIXES = {"+T": "pcn", "+support": "pcn-support"}
 
 # the compared systems with a trained part; they average over supports, so one training serves any number of shots
 LEARNED: dict[str, Builder] = {
-    "acastle": lambda context: Acastle(context.model.head),
-    "capl": lambda context: Capl(context.model.head),
+    "acastle": lambda context: Acastle(context.model.head, context.acastle),
+    "capl": lambda context: Capl(context.model.head, context.capl),
     "denet": lambda context: Denet(context.model.head, context.denet, context.channels),
     "pfenet": lambda context: Pfenet(context.model.head, context.pfenet, context.channels),
 }

@@ -35,6 +35,15 @@ class Method(ABC):
     images: Tensor | None = None
     """Images that the next :meth:`learn` or :meth:`scores` is about, (images, 3, height, width) in [0, 1]."""
 
+    reads_void: bool = False
+    """Whether the method wants to know which pixels of its queries are void; :attr:`void` then says so."""
+
+    void: Tensor | None = None
+    """Pixels of the next queries that are void in their labels, (queries, height, width); unknown if None."""
+
+    fake_classes: int = 1
+    """Fake novel classes that a training episode should have at once, or as many as there can be."""
+
     module: nn.Module | None = None
     """Parameters that episodes train; None for methods without training."""
 

@@ -87,7 +87,7 @@ class DynamicClassifier(nn.Module):
         width = options.width
         self.row_dropout = options.row_dropout
         self.rows = nn.Parameter(torch.empty(classes, width))
-        nn.init.kaiming_uniform_(self.rows)
+        nn.init.kaiming_uniform_(self.rows, a=math.sqrt(5))  # as the published program starts, and torch's layers do
         self.attention = nn.Sequential(
             nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.Dropout(options.dropout), nn.Sigmoid()
         )

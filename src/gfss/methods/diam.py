@@ -15,7 +15,7 @@ from gfss.features.episodes import Support
 from gfss.methods.base import Method
 from gfss.methods.diam_low_rank import LowRankDescent, LowRankForm
 from gfss.methods.diam_options import DiamOptions
-from gfss.methods.probe import position_labels, position_samples
+from gfss.methods.probe import at_positions, position_labels, position_samples
 from gfss.methods.prototypes import novel_prototypes
 from gfss.models.base_model import Features
 from gfss.models.novel.classifier import support_labels
@@ -50,6 +50,8 @@ class Diam(Method):
     def __init__(self, options: DiamOptions | None = None, name: str = "diam", form: LowRankForm | None = None) -> None:
         self.name = name  # type: ignore[misc]
         self.options = options or DiamOptions()
+        self.probabilities = self.options.as_probabilities  # type: ignore[misc]
+        self.reads_void = self.options.void_left_out
         self.form = form or LowRankForm()
 
     @property
@@ -59,7 +61,8 @@ class Diam(Method):
     @torch.inference_mode(False)  # what it makes takes part in gradients
     @torch.no_grad()
     def learn(self, support: Support) -> None:
-        rows = torch.cat([support.base_rows, F.normalize(novel_prototypes(support), dim=1)])
+        prototypes = pooled_prototypes(support) if self.options.pooled else novel_prototypes(support)
+        rows = torch.cat([support.base_rows, F.normalize(prototypes, dim=1)])
         self.start, self.known = F.pad(rows, (0, 1)), support.base + 1
         if support.base_bias is not None:
             self.start[: self.known, -1] = support.base_bias
@@ -75,34 +78,49 @@ class Diam(Method):
         self.low_rank = LowRankDescent(self.start, self._groups(), self.form) if self.options.low_rank else None
 
     def scores(self, query: Features) -> Tensor:
-        parts = [query[i : i + BATCH] for i in range(0, len(query), BATCH)]
-        scores = [self.adapt(part) @ with_ones(part.bottleneck.flatten(2)) for part in parts]
-        return torch.cat(scores).unflatten(2, query.size)
+        parts = [slice(i, i + BATCH) for i in range(0, len(query), BATCH)]
+        weights = self.position_weights(query)
+        tables = torch.cat([self.adapt(query[part], weights[part]) for part in parts])
+        scores = (tables @ with_ones(query.bottleneck.flatten(2))).unflatten(2, query.size)
+        return scores.softmax(dim=1) if self.options.as_probabilities else scores
+
+    def position_weights(self, query: Features) -> Tensor:
+        """How much every position counts in the terms on its query, (queries, positions); they sum to one."""
+        counted = torch.ones(len(query), query.size[0] * query.size[1]).to(query.base)
+        if self.options.void_left_out and self.void is not None:
+            valid = ~at_positions(self.void, query.size).flatten(1)
+            counted = torch.where(valid.any(dim=1, keepdim=True), valid, True).to(query.base)
+        return counted / counted.sum(dim=1, keepdim=True)
 
     @torch.inference_mode(False)
     @torch.enable_grad()
-    def adapt(self, query: Features) -> Tensor:
-        """Classifiers of query images, (queries, classes, channels + 1): gradient descent on :meth:`image_loss`."""
+    def adapt(self, query: Features, weights: Tensor) -> Tensor:
+        """Classifiers of query images, (queries, classes, channels + 1): gradient descent on :meth:`image_loss`.
+
+        Args:
+            weights: of the positions, as :meth:`position_weights` gives them.
+        """
         if self.low_rank is not None:
-            return self.low_rank.adapt(query, self.options, self.distillation)
-        maps = with_ones(query.bottleneck.clone().flatten(2))
+            return self.low_rank.adapt(query, weights, self.options, self.distillation)
+        maps, weights = with_ones(query.bottleneck.clone().flatten(2)), weights.clone()
         predicted = query.base.clone().flatten(2).log_softmax(dim=1)
         tables, prior = self.start.clone().repeat(len(query), 1, 1), torch.empty(0)
         for iteration in range(self.options.iterations):
             if iteration in (0, self.options.prior_update):
-                prior = class_shares(tables @ maps)
+                prior = class_shares(tables @ maps, weights)
             leaf = tables.requires_grad_()
-            (gradient,) = torch.autograd.grad(self.image_loss(leaf, maps, predicted, prior).sum(), leaf)
+            (gradient,) = torch.autograd.grad(self.image_loss(leaf, maps, predicted, weights, prior).sum(), leaf)
             tables = (leaf - self.options.rate * gradient).detach()
         return tables
 
-    def image_loss(self, tables: Tensor, maps: Tensor, predicted: Tensor, prior: Tensor) -> Tensor:
+    def image_loss(self, tables: Tensor, maps: Tensor, predicted: Tensor, weights: Tensor, prior: Tensor) -> Tensor:
         """The loss of every query image, (queries,).
 
         Args:
             tables: classifiers (queries, classes, channels + 1).
             maps: query features (queries, channels + 1, positions).
             predicted: log-probabilities of the base model (queries, background + base, positions).
+            weights: of the positions (queries, positions).
             prior: estimated class shares (queries, classes).
         """
         known, options = self.known, self.options
@@ -111,12 +129,12 @@ class Diam(Method):
         truth = self.labels.expand(len(tables), 1, -1)
         cross_entropy = -(self.weights * support.gather(1, truth)[:, 0]).sum(dim=1)
         logs = (tables @ maps).log_softmax(dim=1)
-        shares = class_shares(tables @ maps)
+        shares = class_shares(tables @ maps, weights)
         divergence = (shares * (shares / prior).log()).sum(dim=1)
-        entropy = -(logs.exp() * logs).sum(dim=1).mean(dim=1)
+        entropy = -((logs.exp() * logs).sum(dim=1) * weights).sum(dim=1)
         background = torch.cat([logs[:, :1], logs[:, known:]], dim=1).logsumexp(dim=1, keepdim=True)
         folded = torch.cat([background, logs[:, 1:known]], dim=1)
-        distillation = (folded.exp() * (folded - predicted)).sum(dim=1).mean(dim=1)
+        distillation = ((folded.exp() * (folded - predicted)).sum(dim=1) * weights).sum(dim=1)
         return (
             options.support_weight * cross_entropy
             + options.prior_weight * divergence
@@ -135,6 +153,18 @@ def with_ones(maps: Tensor) -> Tensor:
     return F.pad(maps, (0, 0, 0, 1), value=1.0)
 
 
-def class_shares(logits: Tensor) -> Tensor:
-    """Share of every class in an image, (images, classes), from logits (images, classes, positions)."""
-    return logits.softmax(dim=1).mean(dim=2).clamp_min(TINY)
+def class_shares(logits: Tensor, weights: Tensor) -> Tensor:
+    """Share of every class in an image, (images, classes).
+
+    Args:
+        logits: (images, classes, positions).
+        weights: of the positions (images, positions).
+    """
+    return (logits.softmax(dim=1) * weights[:, None]).sum(dim=2).clamp_min(TINY)
+
+
+def pooled_prototypes(support: Support) -> Tensor:
+    """Mean feature of the positions of each novel class in all support images together, (new, channels)."""
+    support.check()
+    labels, samples = position_labels(support).flatten(), position_samples(support.features.bottleneck)
+    return torch.stack([samples[labels == label].mean(dim=0) for label in support.novel_labels])

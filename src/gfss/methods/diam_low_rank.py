@@ -119,11 +119,15 @@ class QueryGradient:
 
     Args:
         snapshot: log-probabilities of the frozen base model (images, background + base, positions).
+        weights: of the positions (images, positions), one in all.
         classes: background, base and novel ones together.
         distillation: weight of the divergence from the base model.
     """
 
-    def __init__(self, snapshot: Tensor, classes: int, options: DiamOptions, distillation: float) -> None:
+    def __init__(
+        self, snapshot: Tensor, weights: Tensor, classes: int, options: DiamOptions, distillation: float
+    ) -> None:
+        self.weights = weights[:, None]
         self.options, self.distillation, self.known = options, distillation, snapshot.shape[1]
         self.own = snapshot.new_full((classes, 1), -options.entropy_weight)  # how much of its own logit is in L
         self.own[1 : self.known] += distillation
@@ -141,7 +145,7 @@ class QueryGradient:
         folded = probabilities[:, :1] + probabilities[:, known:].sum(dim=1, keepdim=True)
         away = folded.clamp_min_(TINY).log_().mul_(self.distillation).sub_(self.background)
         probabilities *= probabilities.sum(dim=1, keepdim=True).reciprocal_()
-        shares = probabilities.mean(dim=2, keepdim=True).clamp_min_(TINY).log_()
+        shares = (probabilities @ self.weights.transpose(1, 2)).clamp_min_(TINY).log_()
         if iteration in (0, self.options.prior_update):
             self.prior = shares
         logarithms = torch.addcmul(self.fixed, logits, self.own, out=logits)
@@ -149,7 +153,7 @@ class QueryGradient:
         logarithms[:, :1] += away
         logarithms[:, known:] += away
         means = torch.mul(probabilities, logarithms, out=self.products).sum(dim=1, keepdim=True)
-        return logarithms.sub_(means).mul_(probabilities).div_(logits.shape[2])  # means are taken over positions
+        return logarithms.sub_(means).mul_(probabilities).mul_(self.weights)
 
 
 class LowRankDescent:
@@ -180,12 +184,13 @@ class LowRankDescent:
         ]
 
     @torch.no_grad()
-    def adapt(self, query: Features, options: DiamOptions, distillation: float) -> Tensor:
+    def adapt(self, query: Features, weights: Tensor, options: DiamOptions, distillation: float) -> Tensor:
         """Classifiers of query images, (images, classes, channels + 1).
 
         The derivatives are written out: automatic ones would take about twice the time.
 
         Args:
+            weights: of the positions (images, positions), one in all.
             distillation: weight of the divergence from the base model.
         """
         maps = F.pad(query.bottleneck.flatten(2), (0, 0, 0, 1), value=1.0)
@@ -193,7 +198,8 @@ class LowRankDescent:
         features = directions.transpose(1, 2) @ maps
         between = self.directions.T @ directions  # (images, directions of the supports, of the image)
         start_logits, classes = self.start @ maps, len(self.start)
-        query_gradient = QueryGradient(query.base.flatten(2).log_softmax(dim=1), classes, options, distillation)
+        predicted = query.base.flatten(2).log_softmax(dim=1)
+        query_gradient = QueryGradient(predicted, weights, classes, options, distillation)
         plain = SupportGradient([block for block in self.blocks if block.right is None], len(query))
         novel = SupportGradient([block for block in self.blocks if block.right is not None], len(query))
         of_image = maps.new_zeros(len(query), classes, directions.shape[2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from gfss.common.errors import GfssError
 from gfss.features.episodes import Episode, Support
 from gfss.methods.learned import Learned, images_of, level_channels, trainable
 from gfss.methods.losses import calibration_loss
+from gfss.methods.probe import position_labels
 from gfss.models.base_model import Features, PyramidHead
 from gfss.models.novel.classifier import support_labels
 from gfss.models.ops.upsample import mask_shares, upsample
@@ -25,14 +26,18 @@ PRIOR_FLOOR = 1e-7  # added to the range of a prior mask
 
 @dataclass(frozen=True)
 class PfenetOptions:
-    """What PFENet is made of; the defaults are the published ones but for the width.
+    """What PFENet is made of; :data:`PUBLISHED` differs in width, prior and bins.
 
     Attributes:
         middle: encoder levels of the features: those of them that the base model reads, or if it reads none, all
             that there are.
         high: encoder level of the prior mask.
-        width: channels of every layer; :data:`PUBLISHED` has 256, the default is for processors without GPU.
-        scales: of the enrichment, as fractions of the map size, from fine to coarse.
+        width: channels of every layer; the default is for processors without GPU.
+        scales: sizes of the enrichment's maps from fine to coarse: up to 1 as fractions of the map size, else in
+            positions.
+        rounded: fractions of the map size are rounded, and not cut off as published.
+        sampled: the prior mask compares with the support positions whose pixel is in the mask, as published, and not
+            with all that the mask touches.
         reduction_dropout: channel dropout of the reduced features.
         dropout: channel dropout before the outputs.
         inner: weight of the losses at the single scales.
@@ -42,12 +47,15 @@ class PfenetOptions:
     high: str = "layer4"
     width: int = 64
     scales: tuple[float, ...] = (1.0, 0.5, 0.25, 0.125)
+    rounded: bool = True
+    sampled: bool = False
     reduction_dropout: float = 0.5
     dropout: float = 0.1
     inner: float = 1.0
 
 
-PUBLISHED = PfenetOptions(width=256)
+PUBLISHED = PfenetOptions(width=256, scales=(60, 30, 15, 8), rounded=False, sampled=True)
+PUBLISHED_COCO = replace(PUBLISHED, scales=PfenetOptions.scales)
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class Enrichment(nn.Module):
     def __init__(self, channels: int, options: PfenetOptions) -> None:
         super().__init__()
         width, scales = options.width, len(options.scales)
-        self.scales = options.scales
+        self.options = options
 
         def layers(*widths: int, kernel: int = 1) -> nn.Sequential:
             parts: list[nn.Module] = []
@@ -106,8 +114,8 @@ class Enrichment(nn.Module):
         """
         size = (query.shape[2], query.shape[3])
         maps: list[Tensor] = []
-        for number, scale in enumerate(self.scales):
-            small = (max(1, round(scale * size[0])), max(1, round(scale * size[1])))
+        for number, scale in enumerate(self.options.scales):
+            small = scaled_size(size, scale, self.options.rounded)
             pooled = F.adaptive_avg_pool2d(query, small)
             guide = vector[:, None, None].expand_as(pooled)
             x = self.enter[number](torch.cat([pooled, guide, upsample(prior, small)], dim=1))
@@ -157,19 +165,21 @@ class Pfenet(Learned):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"published": self.options == PUBLISHED}
+        return {"published": self.options in (PUBLISHED, PUBLISHED_COCO)}
 
     def learn(self, support: Support) -> None:
         support.check()
         maps = self.net.reduction_dropout(self.net.reduce_support(support.features.named(self.middle)))
         high = F.normalize(support.features.named([self.options.high]), dim=1)
+        labels = position_labels(support)
         self.guides: list[Guide] = []
         for position, label in enumerate(support.novel_labels):
             own = images_of(support, position)
             shares = mask_shares(support.labels[own], label, support.features.size).to(maps)
             sums = torch.einsum("schw,shw->sc", maps[own], shares)
             vector = (sums / (shares.sum(dim=(1, 2)) + AREA_FLOOR)[:, None]).mean(dim=0)
-            pixels = [high[image][:, share > 0].T for image, share in zip(own, shares, strict=True)]
+            inside = labels[own] == label if self.options.sampled else shares > 0
+            pixels = [high[image][:, mask].T for image, mask in zip(own, inside, strict=True)]
             self.guides.append(Guide(vector, pixels))
 
     def logits(self, query: Features) -> Tensor:
@@ -195,6 +205,20 @@ class Pfenet(Learned):
         maps = self.net.reduction_dropout(self.net.reduce_query(query.named(self.middle)))
         high = F.normalize(query.named([self.options.high]), dim=1)
         return [self.net(maps, guide.vector, prior_mask(high, guide.pixels)) for guide in guides]
+
+
+def scaled_size(size: tuple[int, int], scale: float, rounded: bool) -> tuple[int, int]:
+    """Size of the maps of one scale.
+
+    >>> scaled_size((27, 27), 0.25, rounded=False), scaled_size((27, 27), 0.25, rounded=True)
+    ((6, 6), (7, 7))
+    >>> scaled_size((27, 27), 30, rounded=False)
+    (30, 30)
+    """
+    if scale > 1:
+        return int(scale), int(scale)
+    whole = round if rounded else int
+    return max(1, whole(scale * size[0])), max(1, whole(scale * size[1]))
 
 
 def prior_mask(high: Tensor, pixels: Sequence[Tensor]) -> Tensor:

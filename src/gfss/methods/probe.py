@@ -98,16 +98,20 @@ def position_labels(support: Support) -> Tensor:
 
     An object so small that it lies between the positions is given the one where its share is largest.
     """
-    height, width = support.features.size
-    rows = torch.linspace(0, support.labels.shape[1] - 1, height).round().long()
-    columns = torch.linspace(0, support.labels.shape[2] - 1, width).round().long()
-    labels = support.labels[:, rows][:, :, columns].clone()
+    labels = at_positions(support.labels, support.features.size).clone()
     for image, owner in enumerate(support.owners):
         label = support.base + 1 + owner
         if not (labels[image] == label).any():
-            shares = mask_shares(support.labels[image : image + 1], label, (height, width))
+            shares = mask_shares(support.labels[image : image + 1], label, support.features.size)
             labels[image].view(-1)[shares.argmax()] = label
     return labels
+
+
+def at_positions(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """What the pixels (images, height, width) hold at the positions of maps of a size, (images, h, w)."""
+    rows = torch.linspace(0, pixels.shape[1] - 1, size[0]).round().long()
+    columns = torch.linspace(0, pixels.shape[2] - 1, size[1]).round().long()
+    return pixels[:, rows][:, :, columns]
 
 
 def position_samples(maps: Tensor) -> Tensor:

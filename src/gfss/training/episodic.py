@@ -100,13 +100,15 @@ def train_method(
     if method.module is None:
         raise GfssError(f"method '{method.name}' has nothing to train")
 
+    ways = min(method.fake_classes, source.most_ways) if method.fake_classes > 1 else 1
+
     def loss(step: Iteration) -> tuple[Tensor, Tensor]:
         numbers = range(step.number * options.batch, (step.number + 1) * options.batch)
         total, count = torch.zeros(()), torch.zeros(())
         for i in step.share(numbers):
             torch.manual_seed(mixed_seed(options.seed, i))  # dropout of this episode, whichever process computes it
             part, pixels = method.loss(
-                source.for_episode(i).episode(options.seed, i, options.shots, stride=options.label_stride)
+                source.for_episode(i).episode(options.seed, i, options.shots, ways=ways, stride=options.label_stride)
             )
             total, count = total + part, count + pixels
         return total, count
