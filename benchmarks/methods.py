@@ -28,7 +28,7 @@ from gfss.methods import TRAINED, UNTRAINED, Context, build_method
 from gfss.methods.base import Method
 from gfss.methods.pcn import Calibrated
 from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
-from gfss.models.encoders.tiny import TinyEncoder
+from gfss.models.encoders.base import TinyEncoder
 from gfss.models.ops.upsample import class_map
 
 BASE = 15

@@ -22,8 +22,7 @@ import torch
 from PIL import Image
 
 import gfss
-from gfss.app.geometry import Guide, label_map
-from gfss.app.network import DESCRIPTORS, encoder_maps
+from gfss.app.network import DESCRIPTORS, Guide, encoder_maps, label_map
 from gfss.app.segmenter import Segmenter
 from gfss.app.teaching import LEARNED_ROUGHLY
 from gfss.data.catalog import VOID

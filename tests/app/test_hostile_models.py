@@ -13,8 +13,7 @@ import torch
 from tests.app.make import labelled, model
 
 from gfss import load
-from gfss.app.model_folder import Parts, lessons, read_model, write_model
-from gfss.app.model_loading import describe_classes
+from gfss.app.model_folder import Parts, describe_classes, lessons, read_model, write_model
 from gfss.common.errors import GfssError
 
 

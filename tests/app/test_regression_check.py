@@ -17,8 +17,7 @@ from tests.data import make as files
 
 import gfss
 from gfss.app.network import Network, Taught
-from gfss.app.regression_cases import support_cases
-from gfss.app.regression_check import BALANCES, Case, State, _assumed, compare
+from gfss.app.regression_check import BALANCES, Case, State, _assumed, compare, support_cases
 from gfss.app.report import ClassRow, CurvePoint, Report
 from gfss.app.segmenter import Segmenter
 from gfss.common.errors import GfssError

@@ -17,8 +17,7 @@ def test_a_loss_without_lost_pixels_names_no_image() -> None:
 def test_examples_show_the_labels_without_padding_and_name_the_colours() -> None:
     import numpy as np
 
-    from gfss.app.report import Change
-    from gfss.app.report_page import _example
+    from gfss.app.report import Change, _example
 
     truth = np.full((8, 8), 255, dtype=np.uint8)
     truth[:5, :6] = 0  # the rest of the square is padding

@@ -12,7 +12,7 @@ from tests.app import make
 
 import gfss
 from gfss.app.model_folder import LOCK
-from gfss.app.regression_cases import support_cases
+from gfss.app.regression_check import support_cases
 from gfss.app.segmenter import Segmenter
 from gfss.common.errors import GfssError
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gfss.app.tiling import OVERLAP, tile_starts, tiled_probabilities
+from gfss.app.segmentation import OVERLAP, tile_starts, tiled_probabilities
 
 SIZE, TILE = 65, 64
 
@@ -50,6 +50,6 @@ def test_every_pixel_is_judged_where_it_is() -> None:
 def test_one_tile_is_the_whole_image() -> None:
     logits = torch.randn(3, 17, 17, generator=torch.Generator().manual_seed(1))
     (strip,) = tiled_probabilities(np.zeros((TILE, TILE, 3), np.uint8), SIZE, lambda _: logits)
-    from gfss.app.geometry import probabilities
+    from gfss.app.network import probabilities
 
     assert np.allclose(strip, probabilities(logits, SIZE, (TILE, TILE)), atol=1e-6)

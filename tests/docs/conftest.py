@@ -9,7 +9,7 @@ import pytest
 from tests.app import make
 from tests.data import make as files
 
-from gfss.app import model_loading as sources
+from gfss.app import model_folder as sources
 from gfss.app.segmenter import Segmenter
 from gfss.data.datasets.scenes import SCENE_CLASSES
 

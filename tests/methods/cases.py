@@ -18,7 +18,7 @@ from gfss.features.episodes import Episode, Query, Support
 from gfss.methods import Context
 from gfss.methods.score_fusion import NovelFitter
 from gfss.models.base_model import BINS, BaseCard, BaseModel, Features, PyramidHead
-from gfss.models.encoders.tiny import TinyEncoder
+from gfss.models.encoders.base import TinyEncoder
 from gfss.models.novel.classifier import NovelOptions
 
 BASE = 5

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 import gfss
-from gfss.app.model_loading import embedded_models
+from gfss.app.model_folder import embedded_models
 from gfss.common.files import default_cache
 
 USES = {  # what an extra of pyproject.toml is for

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gfss.app.model_loading import read_training
+from gfss.app.model_folder import read_training
 from gfss.app.segmenter import Segmenter
 
 

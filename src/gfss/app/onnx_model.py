@@ -14,7 +14,7 @@ from torch import Tensor
 from gfss.app.export import INPUT
 from gfss.app.inputs import Picture
 from gfss.app.network import check_balance, with_balance
-from gfss.app.result import Result, segment_image
+from gfss.app.segmentation import Result, segment_image
 from gfss.common.errors import GfssError, printable
 
 LARGEST_INPUT = 4096  # pixels of a side

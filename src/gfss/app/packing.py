@@ -1,20 +1,22 @@
-"""Between a model in memory and the parts and words that are written to its folder."""
+"""Between a model in memory and the parts and words that are written to its folder.
+
+A folder with valid checksums may still hold nonsense, so all of it is checked before a model is built from it.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from gfss.app.model_checks import build_part, refuse_other_shapes
-from gfss.app.model_folder import Parts
+from gfss.app.model_folder import BACKGROUND_NAME, Parts
 from gfss.app.network import Network, check_balance
 from gfss.app.support import Example, Samples, TaughtClass
 from gfss.app.teaching import ClassFit, Estimate, Verdict
@@ -27,6 +29,7 @@ from gfss.models.novel.descriptors import DenseDescriptors
 from gfss.models.novel.logistic import LogisticOptions
 
 ROWS = "rows of taught classes"
+Part = TypeVar("Part", bound=nn.Module)
 
 
 def network_parts(network: Network, half: bool) -> tuple[Parts, dict[str, Any]]:
@@ -186,3 +189,68 @@ def _png(pixels: np.ndarray) -> Tensor:
 
 def _from_png(content: Tensor) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(content.numpy().tobytes()), formats=("PNG",)))
+
+
+def build_part(make: Callable[[], Part], tensors: Mapping[str, Tensor], source: str) -> Part:
+    """A part of a model with its weights, made only once it is clear that the weights have its shapes.
+
+    Args:
+        make: makes the part as the folder describes it.
+        tensors: its weights.
+    """
+    with torch.device("meta"):  # shapes without memory
+        planned = make()
+    refuse_other_shapes(planned, tensors, source)
+    module = make()
+    own = module.state_dict()
+    module.load_state_dict({name: tensor.to(own[name].dtype) for name, tensor in tensors.items()})
+    return module
+
+
+def refuse_other_shapes(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Raise if weights are not those of a part: other names or shapes, or values that are not finite."""
+    kind = type(module).__name__.lower()
+    shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    if {name: tensor.shape for name, tensor in tensors.items()} != shapes:
+        raise GfssError(
+            f"the {kind} of {source} was made by another version of gfss; create the model again with this one"
+        )
+    refuse_infinite(tensors, kind, source)
+
+
+def refuse_infinite(tensors: Mapping[str, Tensor], kind: str, source: str) -> None:
+    """Raise if weights are NaN or infinite: the model would answer something, but not from what it learned."""
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise GfssError(
+                f"the {kind} of {source} has weights that are NaN or infinite ({name}); copy the model again from "
+                "where it came, or make it again"
+            )
+
+
+def check_fits(fits: Sequence[ClassFit], channels: int, source: str) -> None:
+    """Raise if the rows of taught classes do not fit the encoder, or are not numbers."""
+    for fit in fits:
+        refuse_infinite({"weight": fit.weight, "bias": fit.bias}, "rows of taught classes", source)
+        if fit.weight.shape != (channels,) or fit.bias.shape != ():
+            raise GfssError(f"the rows of taught classes of {source} do not fit its encoder's {channels} channels")
+
+
+def check_name(name: str, add: bool, base: Sequence[str], taught: Sequence[str]) -> None:
+    """Raise unless a lesson may have this name.
+
+    Args:
+        add: the lesson adds to a class that was taught.
+        base: names of the base classes.
+        taught: names of the classes that were taught.
+    """
+    if add and name not in taught:
+        raise GfssError(f"'{name}' was not taught yet, so nothing can be added to it; teach it first")
+    if not add and name in taught:
+        raise GfssError(
+            f"'{name}' is already a class; add images to that class (add=True, --add), or choose another name"
+        )
+    if name in (BACKGROUND_NAME, *base):
+        raise GfssError(f"'{name}' is already a base class; choose another name")
+    if name != name.strip() or not name or not name.isprintable():
+        raise GfssError(f"invalid class name {name!r}; use printable characters, without spaces at the ends")

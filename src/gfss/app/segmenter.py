@@ -8,24 +8,40 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gfss.app.card import model_card
 from gfss.app.hub import HubMixin
 from gfss.app.inputs import Picture, find_images, images_without, labelled_images
-from gfss.app.model_checks import BACKGROUND_NAME, check_fits, check_name, check_words, one_sentence
-from gfss.app.model_folder import ABOUT, Parts, is_model, lessons, read_model, write_model
-from gfss.app.model_loading import find_model, read_training
+from gfss.app.model_folder import (
+    ABOUT,
+    BACKGROUND_NAME,
+    Parts,
+    check_words,
+    find_model,
+    is_model,
+    lessons,
+    model_card,
+    one_sentence,
+    read_model,
+    read_training,
+    write_model,
+)
 from gfss.app.network import Network, check_balance
-from gfss.app.packing import build_network, build_taught, network_parts, taught_parts
-from gfss.app.regression_cases import read_validation, support_cases
-from gfss.app.regression_check import State, compare
+from gfss.app.packing import (
+    build_network,
+    build_taught,
+    check_fits,
+    check_name,
+    network_parts,
+    taught_parts,
+)
+from gfss.app.regression_check import State, compare, read_validation, support_cases
 from gfss.app.report import Report
-from gfss.app.result import Result, segment_image
+from gfss.app.segmentation import Result, segment_image
 from gfss.app.suggest import Suggestion, suggest
 from gfss.app.support import TaughtClass, before_lesson, make_example
 from gfss.app.teaching import ClassFit, Estimate, fit_classes, taught_state
 from gfss.common.errors import GfssError, unknown
+from gfss.common.files import versions
 from gfss.data.catalog import VOID
-from gfss.evaluation.records import versions
 
 MOST_CLASSES = VOID - 1  # what an 8-bit mask can name beside background and void
 MOST_WITHOUT = 20  # images of a label source that do not show the class which a lesson takes

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-from gfss.app.model_loading import ASSETS, find_model
+from gfss.app.model_folder import ASSETS, find_model
 from gfss.app.network import Network
 from gfss.app.segmenter import Segmenter, load
 from gfss.common.errors import GfssError

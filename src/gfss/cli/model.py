@@ -94,9 +94,9 @@ def segment(
     ] = 0.0,
 ) -> None:
     """Write a mask for every image: an index PNG of its size; classes.txt names the values."""
-    from gfss.app.batch import segment_files
     from gfss.app.inputs import find_images
     from gfss.app.onnx_model import OnnxModel
+    from gfss.app.segmentation import segment_files
     from gfss.app.segmenter import load
 
     network = OnnxModel(model) if model.endswith(".onnx") else load(model, encoder_weights=o.common.weights)
@@ -108,7 +108,7 @@ def segment(
 @app.command("classes")
 def classes(model: Model) -> None:
     """List the classes of a model with their mask values; taught ones with the images they were taught from."""
-    from gfss.app.model_loading import describe_classes
+    from gfss.app.model_folder import describe_classes
 
     for line in describe_classes(model):
         typer.echo(line)
@@ -241,8 +241,7 @@ def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
     Args:
         new: class names that the changed model has beside those of ``model``.
     """
-    from gfss.app.model_folder import is_model, lessons, refuse_foreign
-    from gfss.app.model_loading import find_model, is_embedded
+    from gfss.app.model_folder import find_model, is_embedded, is_model, lessons, refuse_foreign
     from gfss.common.files import refuse_unwritable
 
     source = find_model(model)
@@ -265,7 +264,7 @@ def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:
 
 def _show(report: Report, guard: float, page: Path | None = None) -> None:
     """Print a report, and write its page if wanted."""
-    from gfss.app.report_page import text_report
+    from gfss.app.report import text_report
 
     typer.echo(text_report(report, guard))
     if page:

@@ -1,4 +1,4 @@
-"""Files of this program: the cache folder, atomic writes, JSON."""
+"""Files of this program: the cache folder, atomic writes, JSON, and what they are written with."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import glob
 import hashlib
 import json
 import os
+import platform
 import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
 from platformdirs import user_cache_path
 
+import gfss
 from gfss.common.errors import GfssError
 
 ABANDONED = 3600  # seconds after which a part that nobody writes to is one that a killed program left
@@ -173,3 +176,23 @@ def read_lines(path: Path) -> list[str]:
         raise GfssError(f"{path} is not UTF-8 text (byte {error.start + 1}); save it as UTF-8") from None
     except OSError as error:
         raise GfssError(f"{path} cannot be read ({(error.strerror or 'no reason given').lower()})") from None
+
+
+def versions(device: str = "cpu") -> dict[str, str]:
+    """Python, torch, gfss and the processor that a run is made with, and the device if it is not the processor."""
+    found = {
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "gfss": gfss.__version__,
+        "cpu": _processor(),
+    }
+    return found if device == "cpu" else {**found, "device": device}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()

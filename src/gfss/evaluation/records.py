@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import platform
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -22,7 +20,6 @@ from pydantic import (
     field_validator,
 )
 
-import gfss
 from gfss.common.errors import GfssError
 from gfss.common.files import read_json, write_atomically
 from gfss.common.options import mistake
@@ -226,26 +223,6 @@ def peak_memory_mb() -> float | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)  # bytes on macOS, kilobytes elsewhere
-
-
-def versions(device: str = "cpu") -> dict[str, str]:
-    """Python, torch, gfss and the processor that a run is made with, and the device if it is not the processor."""
-    found = {
-        "python": platform.python_version(),
-        "torch": version("torch"),
-        "gfss": gfss.__version__,
-        "cpu": _processor(),
-    }
-    return found if device == "cpu" else {**found, "device": device}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
 
 
 def _explain(error: ValidationError) -> str:

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from gfss.common.errors import GfssError
+from gfss.common.files import versions
 from gfss.common.progress import track
 from gfss.data.task_set import TaskImages, TaskSet
 from gfss.evaluation.metrics import METRICS, Figures, image_counts
 from gfss.evaluation.protocols import MethodResult, Outcome
-from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, per_task, versions
+from gfss.evaluation.records import MetricName, Record, Run, peak_memory_mb, per_task
 
 Predict = Callable[[TaskImages], Iterable[np.ndarray | Tensor]]
 

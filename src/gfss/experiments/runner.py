@@ -20,7 +20,7 @@ import torch
 from gfss.common import devices
 from gfss.common.devices import Workers, is_first, start_workers, started_processes
 from gfss.common.errors import GfssError
-from gfss.common.files import read_json
+from gfss.common.files import read_json, versions
 from gfss.data.episodes import Task, task
 from gfss.evaluation.base_model import base_miou
 from gfss.evaluation.costs import TrainingCost, add_cost
@@ -33,7 +33,6 @@ from gfss.evaluation.records import (
     peak_memory_mb,
     per_task,
     read_records,
-    versions,
     write_records,
 )
 from gfss.experiments.artifacts import Artifact, plain

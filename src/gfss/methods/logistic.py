@@ -17,9 +17,9 @@ from gfss.models.novel.logistic import (
     features_at,
     finest_grid,
     fit_logistic,
+    known_or_novel,
     unit_maps,
 )
-from gfss.models.ops.upsample import upsample
 
 Maps = Mapping[str, Tensor]
 POSITIONS = (1000, 2000)  # of the class and of the rest in every support image, at most
@@ -59,17 +59,6 @@ def fit_rows(supports: Sequence[tuple[Maps, Tensor]], classes: int, seed: int = 
         rows.append(weight)
         biases.append(bias)
     return LogisticHead(torch.stack(rows), torch.stack(biases))
-
-
-def known_or_novel(base: Tensor, odds: Tensor) -> Tensor:
-    """Scores in which a novel class wins where its log-odds are positive: the best known class has 0.
-
-    Args:
-        base: base logits (batch, base + 1, h, w).
-        odds: log-odds of the novel classes (batch, novel, h', w').
-    """
-    known = upsample(base.log_softmax(dim=1), (odds.shape[-2], odds.shape[-1]))
-    return torch.cat([known - known.amax(dim=1, keepdim=True), odds], dim=1)
 
 
 def novel_supports(support: Support) -> list[tuple[Maps, Tensor]]:

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from gfss.data.catalog import VOID
 from gfss.features.episodes import Support
 from gfss.methods.base import Method
-from gfss.methods.logistic import Maps, grid_labels, known_or_novel, novel_supports
+from gfss.methods.logistic import Maps, grid_labels, novel_supports
 from gfss.models.base_model import Features
-from gfss.models.novel.logistic import LogisticHead, finest_grid, unit_maps
+from gfss.models.novel.logistic import LogisticHead, finest_grid, known_or_novel, unit_maps
 from gfss.models.ops.upsample import upsample
 
 THRESHOLDS = 101

@@ -18,10 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gfss.app.inputs import Picture
-from gfss.app.model_folder import ABOUT, checksum, is_model, refuse_foreign
-from gfss.app.model_loading import find_model, is_embedded
+from gfss.app.model_folder import ABOUT, checksum, find_model, is_embedded, is_model, refuse_foreign
 from gfss.app.report import Report
-from gfss.app.result import Result
+from gfss.app.segmentation import Result
 from gfss.app.segmenter import Segmenter, load
 from gfss.app.suggest import Suggestion
 from gfss.common.errors import GfssError

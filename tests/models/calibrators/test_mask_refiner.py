@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from gfss.models.calibrators.mask_refiner import BLEND, MaskRefiner, class_memory, grid_colours
+from gfss.models.calibrators.mask_refiner import BLEND, MaskRefiner, class_memory
 from gfss.models.novel.logistic import LogisticHead, unit_maps
+from gfss.models.ops.upsample import grid_colours
 
 CHANNELS = {"layer1": 3, "layer3": 4, "layer4": 5}
 SIZE = 33  # of the image; grids of 17, 9 and 9 positions

@@ -124,7 +124,7 @@ class MaskRefiner(nn.Module):
             head: rows of all classes.
             number: the class.
             maps: unit maps of one image.
-            colours: (1, 3, h, w) of the finest grid, as :func:`grid_colours` gives them.
+            colours: (1, 3, h, w) of the finest grid, as ``grid_colours`` gives them.
         """
         row = LogisticHead(head.weight[number : number + 1], head.bias[number : number + 1])
         coarse, fine = self.inputs(row, memory, maps, colours)
@@ -160,18 +160,6 @@ class MaskRefiner(nn.Module):
         constants = torch.cat([memory.summary.to(odds.dtype), image])[None, :, None, None]
         coarse = torch.cat([*channels, constants.expand(-1, -1, *size)], dim=1)
         return coarse, torch.cat([odds.clamp(-ODDS_LIMIT, ODDS_LIMIT) / ODDS_SCALE, colours], dim=1)
-
-
-def grid_colours(images: Tensor, size: tuple[int, int]) -> Tensor:
-    """Mean colour around every position of a grid, less a half, (batch, 3, h, w).
-
-    Args:
-        images: (batch, 3, height, width) in [0, 1]; the corners of grid and image coincide.
-    """
-    step = (images.shape[-1] - 1) // (size[1] - 1)
-    half = step // 2
-    padded = F.pad(images - 0.5, (half, half, half, half), mode="replicate")
-    return F.avg_pool2d(padded, step + 1, step)[..., : size[0], : size[1]]
 
 
 def on_one_grid(levels: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,12 +9,11 @@ from typing import Any
 import torch
 
 from gfss.common.errors import GfssError, unknown
-from gfss.models.encoders.base import Encoder, load_strictly
+from gfss.models.encoders.base import Encoder, TinyEncoder, load_strictly
 from gfss.models.encoders.efficientnet_lite import DEPTH, EfficientNetLite
 from gfss.models.encoders.huggingface import HuggingFaceEncoder
 from gfss.models.encoders.lite4_weights import is_folded, unfolded
 from gfss.models.encoders.resnet import ResNet
-from gfss.models.encoders.tiny import TinyEncoder
 from gfss.models.encoders.weights import read_weights
 
 HUGGING_FACE = "hf:"

@@ -156,3 +156,14 @@ def fit_logistic(
     fitted = row.detach()
     weight = fitted[:-1] / spread
     return weight, fitted[-1] - weight @ mean
+
+
+def known_or_novel(base: Tensor, odds: Tensor) -> Tensor:
+    """Scores in which a novel class wins where its log-odds are positive: the best known class has 0.
+
+    Args:
+        base: base logits (batch, base + 1, h, w).
+        odds: log-odds of the novel classes (batch, novel, h', w').
+    """
+    known = upsample(base.log_softmax(dim=1), (odds.shape[-2], odds.shape[-1]))
+    return torch.cat([known - known.amax(dim=1, keepdim=True), odds], dim=1)

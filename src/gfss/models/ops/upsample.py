@@ -238,3 +238,15 @@ def mask_shares(labels: Tensor, label: int, size: tuple[int, int]) -> Tensor:
     """Share of a class at every position of the maps: its mask averaged to map size, (supports, h, w)."""
     mask = (labels == label).float()[:, None]
     return F.interpolate(mask, size=size, mode="area")[:, 0]
+
+
+def grid_colours(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Mean colour around every position of a grid, less a half, (batch, 3, h, w).
+
+    Args:
+        images: (batch, 3, height, width) in [0, 1]; the corners of grid and image coincide.
+    """
+    step = (images.shape[-1] - 1) // (size[1] - 1)
+    half = step // 2
+    padded = F.pad(images - 0.5, (half, half, half, half), mode="replicate")
+    return F.avg_pool2d(padded, step + 1, step)[..., : size[0], : size[1]]

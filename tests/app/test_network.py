@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gfss.app.geometry import label_map, probabilities
+from gfss.app.network import label_map, probabilities
 from gfss.data.images import fitted_size, square_label
 from gfss.models.ops.upsample import class_map, upsample
 

@@ -9,7 +9,7 @@ import pytest
 from tests.app import make
 
 import gfss
-from gfss.app import model_loading as sources
+from gfss.app import model_folder as sources
 from gfss.app.embed import pack
 from gfss.common.errors import GfssError
 from gfss.common.files import write_json
