@@ -66,11 +66,16 @@ class Marking(BaseModel):
 
 
 class Pointing(BaseModel):
-    """A click (x, y) on an object, or a box (left, top, right, bottom) around it."""
+    """A click (x, y) on an object, or a box (left, top, right, bottom) around it.
+
+    With the name of a class, it corrects what is painted of it: adds to that or, with ``away``, takes from it.
+    """
 
     x: int | None = None
     y: int | None = None
     box: tuple[int, int, int, int] | None = None
+    name: str | None = None
+    away: bool = False
 
 
 class BalanceValue(BaseModel):
@@ -169,9 +174,9 @@ def without(here: Here, image_id: str, marking: Marking) -> dict[str, Any]:
 
 @router.post("/images/{image_id}/region", tags=["labels"])
 def region(here: Here, image_id: str, pointing: Pointing) -> Response:
-    """A first mask for a click or a box: one byte per pixel of the rectangle that the headers X-Left ... name."""
+    """What a click or a box means: one byte per pixel of the rectangle that the headers X-Left ... name."""
     point = None if pointing.x is None or pointing.y is None else (pointing.x, pointing.y)
-    mask = here.region(image_id, point, pointing.box)
+    mask = here.region(image_id, point, pointing.box, pointing.name, pointing.away)
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
         return _raw(np.zeros((0, 0), dtype=np.uint8), {"X-Left": "0", "X-Top": "0"})

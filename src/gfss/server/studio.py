@@ -284,12 +284,23 @@ class Studio:
             raise NotFound(f"there is no export '{name[:100]}'; make one with POST /api/exports/KIND")
         return found[name]
 
-    def region(self, image_id: str, point: tuple[int, int] | None, box: tuple[int, int, int, int] | None) -> np.ndarray:
-        """A proposed mask (height, width) bool for a click or a box."""
+    def region(
+        self,
+        image_id: str,
+        point: tuple[int, int] | None,
+        box: tuple[int, int, int, int] | None,
+        name: str | None = None,
+        away: bool = False,
+    ) -> np.ndarray:
+        """What a click or a box adds to what is painted of a class, or takes from it, (height, width) bool."""
         entry = self.project.image(image_id)
         if (point is None) == (box is None):
             raise GfssError("give either a point x, y on the object or a box around it")
-        return self.regions.propose((entry.id, entry.stamp), lambda: read_image(entry.path), point, box)
+        if away and name is None:
+            raise GfssError("there is nothing to take away from; give the class by name")
+        painted = None if name is None else self.project.label(image_id) == self.project.value(name)
+        key = (entry.id, entry.stamp)
+        return self.regions.propose(key, lambda: read_image(entry.path), point, box, painted, away)
 
     def _make_report(self, job: Job) -> dict[str, Any]:
         job.at(0.1, "checking the known classes")

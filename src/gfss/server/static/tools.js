@@ -120,9 +120,10 @@ export class Tools {
     }
     this.page.busy(true);
     try {
-      const mask = await pixels("POST", `${imagePath(id)}/region`, asked);
+      while (!saving.idle && !saving.failed) await new Promise((go) => setTimeout(go, 20)); // the answer depends on what is painted
+      const mask = await pixels("POST", `${imagePath(id)}/region`, { ...asked, name: activeClass().name, away });
       if (store.current !== id || view.labels !== layer) return;
-      if (!mask.width) this.page.say("Nothing stands out there; paint it with the brush.");
+      if (!mask.width) this.page.say(away ? "Nothing is painted there." : "That is painted already; with Shift a click takes it away.");
       else this.#paint((stroke) => paintMask(stroke, mask, value));
     } catch (error) {
       this.page.fail(error);
