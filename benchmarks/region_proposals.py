@@ -70,11 +70,11 @@ class Figures:
     box_ms: float
     click_ms: float
     clicks_after_box: int | None = None
-    reached_by_clicks: bool | None = None
+    reached_by_clicks: int | None = None
     dabs_after_box: int | None = None
-    reached_by_dabs: bool | None = None
+    reached_by_dabs: int | None = None
     dabs_without_box: int | None = None
-    reached_without_box: bool | None = None
+    reached_without_box: int | None = None
 
 
 def files_of(kind: str, root: Path, names: str) -> list[tuple[Path, Path]]:
