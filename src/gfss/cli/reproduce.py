@@ -86,7 +86,7 @@ def _measured(under: str) -> tuple[str, MetricName]:
 
 
 def _tables(name: str, plan: Plan, places: list[Path], protocol: str, metric: MetricName) -> dict[str, list[Table]]:
-    """A table for every encoder that there are records of."""
+    """Tables for every encoder of which any row was run; without a row of any, those of the first."""
     from gfss.reporting import reproduce as paper
     from gfss.reporting.paper_tables import COSTS
 
@@ -97,7 +97,8 @@ def _tables(name: str, plan: Plan, places: list[Path], protocol: str, metric: Me
             tables[encoder] = paper.cost_tables(records, places, encoder)
         else:
             tables[encoder] = paper.make_tables(name, records, encoder, protocol, metric)
-    return tables
+    run = {encoder: own for encoder, own in tables.items() if any(paper.without_gaps(table).rows for table in own)}
+    return run or dict(list(tables.items())[:1])
 
 
 def _plan(name: str, recipe: str, changes: list[str], out: Path) -> Plan:

@@ -34,6 +34,7 @@ METHODS_OF: dict[str, tuple[str, ...]] = {
 }
 CANDIDATES = 30  # tasks that the rows of a figure are chosen from
 QUERIES = 6  # of each of them
+SEEN = 0.03  # share of an image from which it shows the novel class
 
 
 class Probabilities(Method):
@@ -113,6 +114,13 @@ def gained(first: Tensor, last: Tensor, truth: Tensor, base: int) -> tuple[Tenso
     return right[1] - right[0], "{last} gets {share:+.1f} % of the pixels right compared with {first}"
 
 
+def gained_where_new(first: Tensor, last: Tensor, truth: Tensor, base: int) -> tuple[Tensor, str]:
+    """The same in images that show the novel class, as those of base classes alone show only false alarms."""
+    rates, words = gained(first, last, truth, base)
+    new = ((truth > base) & (truth != VOID)).sum(dim=(1, 2))
+    return torch.where(new >= SEEN * (truth != VOID).sum(dim=(1, 2)), rates, 0), words
+
+
 def overconfident(first: Tensor, last: Tensor, truth: Tensor, base: int) -> tuple[Tensor, str]:
     """Pixels of base objects that the first method gives to the novel class and the last does not."""
     objects = (truth > 0) & (truth <= base)
@@ -128,7 +136,7 @@ def opposite(first: Tensor, last: Tensor, truth: Tensor, base: int) -> tuple[Ten
     return torch.minimum(lost, claimed), "{first} loses and {last} wrongly claims {share:.1f} % of the pixels or more"
 
 
-RULES: dict[str, Rule] = {"fig1": overconfident, "fig5": opposite}
+RULES: dict[str, Rule] = {"fig1": overconfident, "fig3": gained_where_new, "fig5": opposite}
 WITH_HEAT = ("fig1", "fig4")
 
 
@@ -136,7 +144,7 @@ WITH_HEAT = ("fig1", "fig4")
 def choose(
     source: EpisodeSampler, first: Method, last: Method, tasks: Sequence[Task], rows: int, rule: Rule = gained
 ) -> list[Chosen]:
-    """The queries that a rule rates highest, novel classes taking turns, no image twice."""
+    """The queries that a rule rates highest, novel classes taking turns, best first, no image twice."""
     best: dict[int, list[tuple[int, Chosen]]] = {}
     for drawn in tasks:
         support = source.support(drawn, source.fold)
@@ -154,7 +162,8 @@ def choose(
             said = words.format(first=printed_name(first.name), last=printed_name(last.name), share=share)
             chosen = Chosen(drawn, place, f"novel class: {name}; {said}")
             best.setdefault(drawn.novel[0], []).append((int(rate), chosen))
-    return _in_turns([sorted(group, key=lambda pair: -pair[0]) for group in best.values()], rows)
+    ranked = [sorted(group, key=lambda pair: -pair[0]) for group in best.values()]
+    return _in_turns(sorted(ranked, key=lambda group: -group[0][0]), rows)
 
 
 def _in_turns(ranked: list[list[tuple[int, Chosen]]], rows: int) -> list[Chosen]:

@@ -14,6 +14,7 @@ from gfss.reporting.tables import Table, is_papers
 NUMBER = re.compile(r"[-+>]?\s?\d[\d.,]*( ± .*| \[.*| \*| / .*| to .*)?$|-?( / -)?$|not run$")
 FIGURE = re.compile(r"\d+\.\d+")
 SINGLE_FOLD = re.compile(r"fold \d+ base / novel$")
+WIDE = 9  # tables of more columns are scaled to the width of a page in LaTeX
 COMPARED = ("base", "novel", "mIoU", "mean", "H")  # columns whose best figure is printed bold in LaTeX
 LATEX = str.maketrans(
     {
@@ -60,7 +61,7 @@ def as_markdown(tables: Sequence[Table]) -> str:
 
 
 def as_latex(tables: Sequence[Table]) -> str:
-    """``table*`` environments for a document that loads booktabs; the best figure of a column is bold."""
+    """``table*`` environments for a document that loads booktabs and graphicx; the best figure of a column is bold."""
     return "\n".join(_latex(table) for table in tables)
 
 
@@ -84,21 +85,29 @@ def _latex(table: Table) -> str:
     columns = "".join("r" if number else "l" for number in _numbers(table))
     header, *rows = (" & ".join(row) + r" \\" for row in (_plain(table.header), *_with_best_bold(table)))
     label = table.label or re.sub(r"[^a-z0-9]+", "-", table.title.partition(";")[0].lower()).strip("-")
+    wide = len(table.header) > WIDE
     lines = [
         r"\begin{table*}",
         r"\centering",
-        rf"\caption{{{table.title.translate(LATEX)}}}",
+        rf"\caption{{{_caption(table.title)}}}",
         rf"\label{{tab:{label}}}",
+        *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",
         header,
         r"\midrule",
         *rows,
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}" + ("}" if wide else ""),
         r"\end{table*}",
     ]
     return "".join(f"{line}\n" for line in lines)
+
+
+def _caption(title: str) -> str:
+    """A title without the number of the paper's table, which LaTeX counts by itself."""
+    words = re.sub(r"^table\d+: ", "", title).translate(LATEX)
+    return re.sub(r"-(\d+)\\textasciicircum\{\}i", r"-$\1^i$", words)
 
 
 def _plain(row: Iterable[str]) -> list[str]:

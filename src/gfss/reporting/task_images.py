@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from colorsys import hsv_to_rgb
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +12,15 @@ from torch import Tensor
 
 from gfss.data.catalog import VOID
 from gfss.data.episodes import Task
-from gfss.data.images import class_colours, fitted_size, overlay, square_image
+from gfss.data.images import fitted_size, overlay, square_image
 from gfss.features.episodes import EpisodeSampler
 from gfss.methods.base import Method
 from gfss.models.ops.upsample import class_map, upsample
 
 NOVEL_COLOUR = (255, 106, 0)
+HUES = 0.17, 0.93  # of base classes: from yellow over green and blue to pink, far from the novel colour
+GOLDEN = 0.618034
+VISIBLE = 3e-3  # share of an image from which a class is in the legend
 HEAT_STEPS = 256  # of the bar of colours
 
 
@@ -30,7 +34,7 @@ class TaskView:
         truth: its labels.
         base_heat: score of one base class as a heat map over the image.
         base_name: that class: the base class with most pixels in the query or, where none is there, the highest scores.
-        shown: base classes that the truth or a prediction has pixels of, by label.
+        shown: base classes that the truth or a prediction shows, by label; single pixels do not count.
         novel_heat: novel score as a heat map over the image.
         predictions: method name -> its class map over the image.
     """
@@ -78,7 +82,10 @@ def view_task(source: EpisodeSampler, drawn: Task, query: int, methods: Sequence
     support_size = _fitted(source.dataset.image(first), size)
     truth = source.store.labels([image], table)[0].numpy()
     chosen = _main_base_class(truth, scores[1 : base + 1])
-    labels = np.unique([label for one in (truth, *predictions.values()) for label in np.unique(one)])
+    found = np.stack(
+        [np.bincount(one[:height, :width].ravel(), minlength=256) for one in (truth, *predictions.values())]
+    )
+    labels = np.flatnonzero(found.max(axis=0) >= VISIBLE * height * width)
     example = marked(support_pixels, np.where(support_label > base, support_label, 0), base)
     return TaskView(
         support=example[: support_size[0], : support_size[1]],
@@ -113,8 +120,11 @@ def marked(image: np.ndarray, labels: np.ndarray, base: int) -> np.ndarray:
 
 def label_colours(base: int) -> np.ndarray:
     """Colour of every label, (256, 3) uint8."""
-    colours = class_colours(base)
-    colours[1 : base + 1, 0] //= 3  # less red, so that none looks like the novel colour
+    colours = np.zeros((256, 3), dtype=np.uint8)
+    for number in range(base):
+        hue = HUES[0] + (HUES[1] - HUES[0]) * (number * GOLDEN % 1)
+        saturation, value = (0.9, 0.55)[number // 2 % 2], (1.0, 0.65)[number % 2]
+        colours[number + 1] = [round(255 * part) for part in hsv_to_rgb(hue, saturation, value)]
     colours[base + 1 : VOID] = NOVEL_COLOUR
     colours[VOID] = 128
     return colours
