@@ -9,7 +9,8 @@ import pytest
 from PIL import Image, TiffImagePlugin
 from tests.app.make import labelled, model
 
-from gfss.app.segmentation import TAGS, georeference, segment_files
+from gfss.app.batch import segment_files
+from gfss.app.segmentation import TAGS, georeference
 from gfss.app.segmenter import Segmenter
 from gfss.common.errors import GfssError
 

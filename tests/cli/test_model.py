@@ -250,7 +250,7 @@ def test_every_wrong_input_is_one_sentence(
         (["segment", str(taught), image, "-o", str(tmp_path / "file" / "out")], "cannot create the folder"),
         (["segment", str(tmp_path / "none.onnx"), image, "-o", str(tmp_path)], "does not exist"),
         (["classes", "voc20"], "unknown model 'voc20'"),
-        (["export", str(base), "-o", str(tmp_path / "model.pt")], "does not end in .onnx"),
+        (["export", str(base), "-o", str(tmp_path / "model.pt")], "ends in neither .onnx nor .xml"),
     ]
     for arguments, part in cases:
         assert part in failure(capsys, arguments), arguments

@@ -20,8 +20,8 @@ from PIL import Image
 from tests.server import make
 
 import gfss
+from gfss.app.exported import OnnxModel
 from gfss.app.inputs import labelled_images
-from gfss.app.onnx_model import OnnxModel
 from gfss.server.studio import Studio
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from gfss.app.batch import segment_files
 from gfss.app.inputs import find_images
-from gfss.app.segmentation import segment_files
 from gfss.app.segmenter import load
 from gfss.common.errors import GfssError
 from gfss.common.files import make_folder

@@ -19,6 +19,8 @@ USES = {  # what an extra of pyproject.toml is for
     "lite": "voc20-lite0 and gfss train (weights of the encoder)",
     "serve": "gfss serve",
     "export": "gfss export, gfss segment with .onnx files",
+    "openvino": "gfss export --format openvino, gfss segment with .xml files",
+    "ray": "--ray: work on a cluster",
     "video": "gfss segment with videos",
     "coco": "gfss data prepare coco",
     "sbd": "gfss data prepare pascal",

@@ -5,7 +5,9 @@ A folder with valid checksums may still hold nonsense, so all of it is checked b
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -165,6 +167,20 @@ def _build_example(part: dict[str, Tensor], i: int, about: dict[str, Any], level
         image=_from_png(part[f"{i}.image"]) if f"{i}.image" in part else None,
         kept=f"{i}.image" in part,
     )
+
+
+def fingerprint(network: Network, taught: Sequence[TaughtClass], fits: Sequence[ClassFit]) -> str:
+    """Hash of everything that the masks of a model depend on."""
+    parts, about = network_parts(network, half=False)
+    classes = [
+        [one.name, one.balance, fit.seen_as, asdict(fit.verdict), [example.sha256 for example in one.examples]]
+        for one, fit in zip(taught, fits, strict=True)
+    ]
+    digest = hashlib.sha256(json.dumps([about, classes], sort_keys=True).encode())
+    rows = [tensor for fit in fits for tensor in (fit.weight, fit.bias)]
+    for tensor in (*(tensor for part in parts.values() for tensor in part.values()), *rows):
+        digest.update(tensor.detach().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _support_part(number: int) -> str:

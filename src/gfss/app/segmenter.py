@@ -30,6 +30,7 @@ from gfss.app.packing import (
     build_taught,
     check_fits,
     check_name,
+    fingerprint,
     network_parts,
     taught_parts,
 )
@@ -96,6 +97,11 @@ class Segmenter(HubMixin):
         ('background', 'flower', 'moon')
         """
         return self._names(self.taught)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything that its masks depend on."""
+        return fingerprint(self.network, self.taught, self.fits)
 
     @property
     def lesson(self) -> int:
@@ -269,11 +275,17 @@ class Segmenter(HubMixin):
         supports = [self.network.features(example.levels) for one in self.taught for example in one.examples]
         return suggest(self.network, self.state, supports, find_images(sources))
 
-    def export(self, path: str | Path) -> None:
-        """Write the model as ONNX for inference elsewhere."""
-        from gfss.app.export import export_onnx  # needs the extra "export"
+    def export(self, path: str | Path, *, calibration: Sequence[str | Path] = ()) -> None:
+        """Write the model for inference elsewhere: ``.onnx``, or ``.xml`` for OpenVINO.
 
-        export_onnx(self.network, self.state, self.classes, Path(path))
+        Args:
+            calibration: typical images; given some, the file computes in 8-bit integers with ranges that suit them.
+        """
+        from gfss.app.export import export_model  # needs the extra "export"
+
+        export_model(
+            self.network, self.state, self.classes, Path(path), find_images(calibration) if calibration else ()
+        )
 
     def save(self, folder: str | Path, *, keep_images: bool = False) -> None:
         """Write the model folder; an older model in its place is replaced in one step.

@@ -93,12 +93,15 @@ def _options(
     runs: Annotated[Path, typer.Option(help="Folder of trained base models and methods.")] = options.RUNS,
     encoder_weights: Annotated[Path | None, typer.Option(help="File with the encoder's weights.")] = None,
     plugin: Annotated[Path | None, typer.Option(help="Python file with a method of your own.")] = None,
+    ray: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster, or local: segment, run, evaluate and tune on it.")
+    ] = None,
 ) -> None:
     """Teach a segmentation model a new class from one to five labelled images, and keep the classes it knows.
 
     The options below are accepted anywhere on the command line.
     """
-    options.use(runs, device, encoder_weights, threads, plugin)
+    options.use(runs, device, encoder_weights, threads, plugin, ray)
 
 
 def _mount() -> TyperGroup:

@@ -24,6 +24,8 @@ EXTRAS = {
     "onnx": "export",
     "onnxscript": "export",
     "onnxruntime": "export",
+    "openvino": "openvino",
+    "ray": "ray",
     "scipy": "sbd",
     "sklearn": "sklearn",
     "fastapi": "serve",

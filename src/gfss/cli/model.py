@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +17,19 @@ if TYPE_CHECKING:
     from gfss.app.report import Report
 
 app = typer.Typer()
+
+
+class Format(StrEnum):
+    """Formats of exported models."""
+
+    ONNX = "onnx"
+    OPENVINO = "openvino"
+
+    @property
+    def ending(self) -> str:
+        """Of their files."""
+        return ".xml" if self is Format.OPENVINO else ".onnx"
+
 
 Model = Annotated[str, typer.Argument(help="Name of an embedded model, or a model folder.", metavar="MODEL")]
 Out = Annotated[
@@ -81,7 +96,7 @@ def teach(
 @app.command("segment")
 def segment(
     model: Annotated[
-        str, typer.Argument(help="Name of an embedded model, a model folder or an .onnx file.", metavar="MODEL")
+        str, typer.Argument(help="Name of an embedded model, a model folder or an exported file.", metavar="MODEL")
     ],
     images: Annotated[list[str], typer.Argument(help="Images, folders or patterns.", metavar="IMAGE...")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the masks.")],
@@ -94,12 +109,12 @@ def segment(
     ] = 0.0,
 ) -> None:
     """Write a mask for every image: an index PNG of its size; classes.txt names the values."""
+    from gfss.app.batch import segment_files
+    from gfss.app.exported import is_exported, open_exported
     from gfss.app.inputs import find_images
-    from gfss.app.onnx_model import OnnxModel
-    from gfss.app.segmentation import segment_files
     from gfss.app.segmenter import load
 
-    network = OnnxModel(model) if model.endswith(".onnx") else load(model, encoder_weights=o.common.weights)
+    network = open_exported(model) if is_exported(model) else load(model, encoder_weights=o.common.weights)
     paths = find_images(images)
     for line in segment_files(network, paths, out, balance=balance, tile=tile, overlay=overlay, scores=scores):
         typer.echo(line)
@@ -224,15 +239,51 @@ def suggest(
 @app.command("export")
 def export(
     model: Model,
-    out: Annotated[Path, typer.Option("-o", "--out", help="ONNX file to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="File to write: .onnx, or .xml for OpenVINO.")],
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Format, where the ending of the file should be checked.")
+    ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Compute in 8-bit integers; needs --images to take their ranges from.")
+    ] = False,
+    images: Annotated[
+        list[str] | None, typer.Option(help="Typical images, on which the file is compared with the model.")
+    ] = None,
 ) -> None:
-    """Export a model to ONNX; gfss segment accepts the file like any model (needs the extra gfss\\[export])."""
+    """Export a model to ONNX or OpenVINO; gfss segment accepts the file like any model.
+
+    With --images the file is compared with the model: pixels that differ, IoU,
+    speed. With --int8 half of these images give the ranges of the integers, the
+    others the comparison. Needs the extra gfss\\[export] or gfss\\[openvino].
+
+    Example: gfss export yard-model -o yard.xml --format openvino --images photos
+    """
+    from gfss.app.export import refuse_ending
+    from gfss.app.exported import open_exported
+    from gfss.app.inputs import find_images
+    from gfss.app.parity import measure_parity
     from gfss.app.segmenter import load
 
-    if out.suffix != ".onnx":
-        raise GfssError(f"{out} does not end in .onnx; use that ending, so that gfss segment recognises the file")
-    load(model, encoder_weights=o.common.weights).export(out)
+    refuse_ending(out)
+    if form and out.suffix != form.ending:
+        raise GfssError(f"--format {form.value} is written to a file that ends in {form.ending}; got {out}")
+    found = find_images(images or ())
+    if int8 and len(found) < 2:
+        raise GfssError(
+            f"--int8 needs at least 2 typical images, for ranges and comparison; got {len(found)} (--images)"
+        )
+    segmenter = load(model, encoder_weights=o.common.weights)
+    segmenter.export(out, calibration=found[::2] if int8 else ())
     typer.echo(f"wrote {out}")
+    if not found:
+        return
+    with TemporaryDirectory() as folder:
+        plain = Path(folder) / "plain.onnx" if int8 or out.suffix == ".xml" else out
+        if plain != out:
+            segmenter.export(plain)
+        parity = measure_parity(segmenter, open_exported(out), open_exported(plain), found[1::2] if int8 else found)
+    for line in parity.lines:
+        typer.echo(line)
 
 
 def _target(model: str, out: Path | None, new: Sequence[str] = ()) -> Path:

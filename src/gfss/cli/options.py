@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gfss.common.errors import GfssError
+
 if TYPE_CHECKING:
     import torch
 
@@ -58,7 +60,7 @@ class Common:
 
 
 common = Common()
-WITH_VALUE = ("--threads", "--device", "--runs", "--encoder-weights", "--plugin")
+WITH_VALUE = ("--threads", "--device", "--runs", "--encoder-weights", "--plugin", "--ray")
 
 
 def common_first(words: Sequence[str]) -> list[str]:
@@ -80,13 +82,21 @@ def common_first(words: Sequence[str]) -> list[str]:
     return first + rest
 
 
-def use(runs: Path, device: str, weights: Path | None, threads: int, plugin: Path | None) -> None:
+def use(
+    runs: Path, device: str, weights: Path | None, threads: int, plugin: Path | None, ray: str | None = None
+) -> None:
     """Take over the options of every command."""
     common.runs, common.device, common.weights, common.plugin = runs, device, weights, plugin
     if threads > 0:
         import torch
 
         torch.set_num_threads(threads)
+    if ray:
+        from gfss.common.cluster import connect
+
+        if device != "cpu":
+            raise GfssError(f"the workers of a Ray cluster compute on CPUs; leave out --device {device}, or --ray")
+        connect(ray, threads or None)
 
 
 def open_recipe(name: str, changes: Sequence[str] | None) -> Recipe:

@@ -156,15 +156,16 @@ class Kept:
             return 0
 
 
-def kept_results(about: Mapping[str, Any]) -> Kept:
+def kept_results(about: Mapping[str, Any], most: int = 0) -> Kept:
     """Where the results of an evaluation are kept until it is complete.
 
     Args:
         about: everything that they depend on but the program itself and the number of tasks, as JSON: what was meant
             for many tasks may be finished with fewer.
+        most: tasks that are asked for, where results are only removed.
     """
     key = hashlib.sha256(json.dumps([about, program_hash(*CODE)], sort_keys=True).encode()).hexdigest()[:20]
-    return Kept(cache_folder("evaluations") / f"{key}.json")
+    return Kept(cache_folder("evaluations") / f"{key}.json", _most=most)
 
 
 def draw_tasks(

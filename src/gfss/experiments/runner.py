@@ -18,6 +18,7 @@ from typing import Any, cast
 import torch
 
 from gfss.common import devices
+from gfss.common.cluster import Cluster, current
 from gfss.common.devices import Workers, is_first, start_workers, started_processes
 from gfss.common.errors import GfssError
 from gfss.common.files import read_json, versions
@@ -25,7 +26,7 @@ from gfss.data.episodes import Task, task
 from gfss.evaluation.base_model import base_miou
 from gfss.evaluation.costs import TrainingCost, add_cost
 from gfss.evaluation.metrics import summarise
-from gfss.evaluation.protocols import MethodResult, draw_tasks, evaluate_methods, kept_results
+from gfss.evaluation.protocols import Kept, MethodResult, draw_tasks, evaluate_methods, kept_results
 from gfss.evaluation.records import (
     MetricName,
     Record,
@@ -39,6 +40,7 @@ from gfss.experiments.artifacts import Artifact, plain
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import read_recipe, recipe_names
 from gfss.experiments.requirements import missing
+from gfss.experiments.sharing import SHARES, Piece, map_experiments, waves
 from gfss.experiments.spec import Recipe
 from gfss.experiments.steps import Evaluation, Plan, Step, is_stored
 from gfss.features.bank import Bank, check_bank
@@ -63,18 +65,38 @@ def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> lis
         raise GfssError(sentence)
     if plan.tuning and started_processes() > 1:
         raise GfssError("settings are compared by one process; start gfss tune without torchrun")
+    if cluster := current():
+        _train_on(cluster, plan, say)
+        steps = [step for step in steps if step.evaluation]
     experiment = None
     for number, step in enumerate(steps, start=1):
         say(f"step {number} of {len(steps)}: {step.words}")
         if experiment is None or step.fold != experiment.fold:  # the features of one fold are in memory at a time
             experiment = Experiment(plan.recipe, step.fold, plan.runs, plan.device)
-        if step.kind == "base":
-            train_base_step(experiment, step)
-        elif step.kind == "method":
-            train_method_step(experiment, step, None if plan.only else plan.out)
-        else:
+        if step.evaluation:
             records += evaluate_step(experiment, step, plan.out)
+        else:
+            _note_cost(plan, step, train_step(experiment, step))
     return records
+
+
+def _train_on(cluster: Cluster, plan: Plan, say: Callable[[str], None]) -> None:
+    """The training steps that are left, on the workers of a cluster; those that do not need each other side by side."""
+    for wave in waves(plan):
+        if not plan.recipe.base.changes_encoder:  # one bank for all steps, made by all workers together
+            experiment = Experiment(plan.recipe, wave[0].fold, plan.runs)
+            experiment.bank("train", experiment.pretrained)
+        costs = map_experiments(cluster, train_step, plan.recipe, plan.runs, [(step.fold, (step,)) for step in wave])
+        for step, cost in zip(wave, costs, strict=True):
+            say(f"done: {step.words}")
+            _note_cost(plan, step, cost)
+
+
+def train_step(experiment: Experiment, step: Step) -> TrainingCost | None:
+    """Do a step that trains; returns what a method cost."""
+    if step.kind == "method":
+        return train_method_step(experiment, step)
+    return train_base_step(experiment, step)
 
 
 def evaluate_recipe(recipe: Recipe, runs: Path, device: torch.device, out: Path | None) -> Iterator[Record]:
@@ -153,8 +175,8 @@ def train_base_step(experiment: Experiment, step: Step) -> None:
         train_base(data, encoder, getattr(encoder, "name", recipe.encoder), options, size=recipe.size, run=run)
 
 
-def train_method_step(experiment: Experiment, step: Step, out: Path | None) -> None:
-    """Stage 2 of one method, and where records are written a note of what it cost beside them."""
+def train_method_step(experiment: Experiment, step: Step) -> TrainingCost:
+    """Stage 2 of one method; returns what it cost."""
     assert step.artifact is not None
     own, shots, left_out = step.artifact.own, step.shots, step.part
     options = own["training"]
@@ -175,12 +197,16 @@ def train_method_step(experiment: Experiment, step: Step, out: Path | None) -> N
             card = experiment.base_model(left_out).card
             save_method(folder, method, card, {key: value for key, value in training.items() if value is not None})
             remove_training_state(folder)
-    if out and is_first() and not left_out:
-        cpu = cost["versions"].get("device") or cost["versions"]["cpu"]
-        evaluation = Evaluation(experiment.recipe, experiment.fold, shots, "paired", 1, 0)
-        used = (cost["seconds"], cost["peak_memory_mb"], cost["resumed"], cpu)
-        note = TrainingCost(step.method, shots, *used, step.artifact.identity)
-        add_cost(evaluation.record_path(out, step.method).parent / "costs.csv", note)
+    cpu = cost["versions"].get("device") or cost["versions"]["cpu"]
+    used = (cost["seconds"], cost["peak_memory_mb"], cost["resumed"], cpu)
+    return TrainingCost(step.method, shots, *used, step.artifact.identity)
+
+
+def _note_cost(plan: Plan, step: Step, cost: TrainingCost | None) -> None:
+    """Write what a training cost beside the records of its fold."""
+    if cost and is_first() and not (plan.only or step.part):
+        evaluation = Evaluation(plan.recipe, step.fold, step.shots, "paired", 1, 0)
+        add_cost(evaluation.record_path(plan.out, step.method).parent / "costs.csv", cost)
 
 
 def _key(experiment: Experiment, artifact: Artifact) -> str:
@@ -204,20 +230,20 @@ def evaluate_step(experiment: Experiment, step: Step, out: Path | None) -> list[
         _write(records, evaluation, out)
         return records
     start = time.perf_counter()
-    methods = [experiment.method(name, evaluation.shots, left_out=evaluation.part) for name in step.left]
-    source = experiment.source(evaluation.part) if evaluation.part else experiment.val_source
-    supports = experiment.train_source if experiment.recipe.supports == "train" else None
-    drawn = _tasks(evaluation, source, supports)
+    source, supports, drawn = _opened(experiment, evaluation)
     prepared = time.perf_counter() - start
+    cluster = current()
     workers = start_workers(experiment.device) if started_processes() > 1 else Workers()
-    artifacts = {name: evaluation.artifact(name) for name in step.left}
-    about = {"evaluations": {name: one.identity for name, one in artifacts.items()}, "device": experiment.device.type}
-    about |= {"trained": [_key(experiment, one) for one in artifacts.values()], "share": [workers.rank, workers.world]}
-    kept = kept_results(about)
-    shared = workers.gather(evaluate_methods(methods, source, drawn[workers.rank :: workers.world], supports, kept))
+    world = min(SHARES, len(drawn)) if cluster else workers.world
+    shares = [Workers(rank, world) for rank in range(world)]
+    if cluster:
+        pieces: list[Piece] = [(experiment.fold, (step, one)) for one in shares]
+        shared = list(map_experiments(cluster, evaluate_share, experiment.recipe, experiment.runs, pieces))
+    else:
+        shared = workers.gather(evaluate_share(experiment, step, workers))
     results = {name: reduce(add, (part[name] for part in shared)) for name in shared[0]}
     seconds = {"prepare": prepared, "all methods": time.perf_counter() - start}
-    order = [number for rank in range(workers.world) for number in range(len(drawn))[rank :: workers.world]]
+    order = [number for one in shares for number in range(len(drawn))[one.rank :: one.world]]
     records = [
         _record(experiment, evaluation, name, results[name], (drawn, order), supports or source, seconds)
         for name in step.left
@@ -225,8 +251,34 @@ def evaluate_step(experiment: Experiment, step: Step, out: Path | None) -> list[
     if workers.rank == 0:
         _write(records, evaluation, out)
     workers.wait()  # until the first process has written them
-    kept.remove()
+    for one in shares if cluster else [workers]:
+        _kept(experiment, step, one, len(drawn[one.rank :: one.world])).remove()
     return records
+
+
+def evaluate_share(experiment: Experiment, step: Step, share: Workers) -> dict[str, MethodResult]:
+    """Results of one of the processes, or workers of a cluster, that share the tasks of an evaluation."""
+    evaluation = step.evaluation
+    assert evaluation is not None
+    source, supports, drawn = _opened(experiment, evaluation)
+    methods = [experiment.method(name, evaluation.shots, left_out=evaluation.part) for name in step.left]
+    own = drawn[share.rank :: share.world]
+    return evaluate_methods(methods, source, own, supports, _kept(experiment, step, share, len(own)))
+
+
+def _kept(experiment: Experiment, step: Step, share: Workers, tasks: int) -> Kept:
+    assert step.evaluation is not None
+    artifacts = {name: step.evaluation.artifact(name) for name in step.left}
+    about = {"evaluations": {name: one.identity for name, one in artifacts.items()}, "device": experiment.device.type}
+    about |= {"trained": [_key(experiment, one) for one in artifacts.values()], "share": [share.rank, share.world]}
+    return kept_results(about, tasks)
+
+
+def _opened(experiment: Experiment, evaluation: Evaluation) -> tuple[EpisodeSampler, EpisodeSampler | None, list[Task]]:
+    """Where queries come from, where supports come from if that is elsewhere, and the tasks."""
+    source = experiment.source(evaluation.part) if evaluation.part else experiment.val_source
+    supports = experiment.train_source if experiment.recipe.supports == "train" else None
+    return source, supports, _tasks(evaluation, source, supports)
 
 
 def _tasks(evaluation: Evaluation, source: EpisodeSampler, supports: EpisodeSampler | None) -> list[Task]:

@@ -22,7 +22,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +30,11 @@ import psutil
 import torch
 from torch import Tensor
 
+from gfss.common.cluster import Job, current
 from gfss.common.devices import CPU, own_share_first, parallel_map
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, make_folder, read_json, write_atomically, write_json
-from gfss.common.progress import Bar, console, note
+from gfss.common.progress import Bar, console, note, track
 from gfss.data.datasets.base import Dataset
 from gfss.data.images import square_image, square_label, to_tensor
 from gfss.models.base_model import Features, unit_factors
@@ -134,8 +135,13 @@ def build_bank(
     todo = [number for number in range(len(shards)) if not _intact(folder, number)]
     if todo:
         _prepare(encoder, folder, size, levels, own_sizes, sum(len(shards[n]) for n in todo))
-        encode = _encoding(encoder, dataset, size, levels, own_sizes)
-        _write_missing(folder, dataset, shards, todo, encode)
+        making = partial(_encoding, encoder, dataset, size, levels, own_sizes)
+        if cluster := current():
+            done = cluster.map(partial(_shard_job, making, folder, shards), todo)
+            for _ in track(done, f"feature bank of {dataset.name}, shards", len(shards), len(shards) - len(todo)):
+                pass
+        else:
+            _write_missing(folder, dataset, shards, todo, making())
     about = {"data": dataset.name, "size": size, "channels": channels, "count": len(dataset)}
     write_json(folder / "bank.json", about | ({"own_sizes": True} if own_sizes else {}))
     return Bank(folder, size, channels, len(dataset), own_sizes=own_sizes)
@@ -179,6 +185,17 @@ def _write_missing(
             if len(rows) == len(shards[unfinished[0]]):
                 _write_shard(folder, unfinished.popleft(), rows)
                 rows = []
+
+
+def _shard_job(making: Callable[[], Callable[[int], Row]], folder: Path, shards: Sequence[range]) -> Job[int, None]:
+    """Of a worker of a cluster: make a shard, unless one that died has done so."""
+    encode = making()
+
+    def job(number: int) -> None:
+        if not _intact(folder, number):
+            _write_shard(folder, number, [encode(i) for i in shards[number]])
+
+    return job
 
 
 def check_bank(bank: Bank) -> None:

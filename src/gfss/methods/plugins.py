@@ -15,6 +15,7 @@ from gfss.methods import TRAINED, UNTRAINED
 from gfss.methods.base import Method
 
 GROUP = "gfss.methods"
+LOADED: list[Path] = []  # files of plugins, for the workers of a cluster
 SOURCES: dict[str, str] = {}  # name of a method from outside -> hash of its source, part of what it is known by
 
 
@@ -51,6 +52,7 @@ def load_plugin(path: Path) -> list[str]:
         raise GfssError(f"{path} defines no method; write a class of gfss.methods.base.Method with learn and scores")
     for method in own:
         register(method)
+    LOADED.append(path.absolute())
     return [method.name for method in own]
 
 
