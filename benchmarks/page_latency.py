@@ -127,8 +127,6 @@ def while_teaching(user: User, masks: list[np.ndarray]) -> dict[str, float]:
         }.items():
             waits.setdefault(name, []).append(timed(work)[0])
 
-    for n in range(SHOTS):
-        user.box(f"{n:02}", masks[n])
     user.box(f"{SHOTS:02}", masks[SHOTS])
     user.teach(ask)
     figures = {f"{name}_while_teaching_s": statistics.median(values) for name, values in waits.items()}

@@ -18,13 +18,12 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFilter
+from PIL import Image, ImageDraw
 
 from gfss.common.files import read_json, write_json
 from gfss.server.model import Model
@@ -61,14 +60,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured on one object; corrections are those left to IoU 0.85, where they were simulated."""
+    """What was measured on one object; corrections are those left to IoU 0.85. None of what was not asked for."""
 
     size: str
     box_alone: float
     box: float
-    click: float
     box_ms: float
-    click_ms: float
+    click: float | None = None
+    click_ms: float | None = None
     clicks_after_box: int | None = None
     reached_by_clicks: int | None = None
     dabs_after_box: int | None = None
@@ -134,16 +133,19 @@ def iou(found: np.ndarray, sample: Sample) -> float:
 
 
 def middle(mask: np.ndarray) -> tuple[tuple[int, int], int]:
-    """Column and row of the pixel that is farthest from the outside of a mask (squares), and how far."""
-    if not mask.any():
+    """Column and row of the middle of the largest square in a mask, and half its side; 0 of an empty mask."""
+    sums = np.pad(mask, ((1, 0), (1, 0))).cumsum(axis=0).cumsum(axis=1)
+    low, high, found = 0, (min(mask.shape) + 1) // 2, np.argwhere(mask)
+    if not len(found):
         return (0, 0), 0
-    inside = Image.fromarray(np.pad(mask, 1).astype(np.uint8))
-    last, depth = np.asarray(inside), 0
-    while np.asarray(inside).any():
-        last, inside, depth = np.asarray(inside), inside.filter(ImageFilter.MinFilter(3)), depth + 1
-    places = np.argwhere(last)
-    row, column = places[len(places) // 2] - 1
-    return (int(column), int(row)), depth
+    while high - low > 1:  # a square of half side low fits, one of high does not
+        half = (low + high) // 2
+        side = 2 * half + 1
+        inside = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
+        places = np.argwhere(inside == side * side)
+        low, high, found = (half, high, places + half) if len(places) else (low, half, found)
+    row, column = found[len(found) // 2]
+    return (int(column), int(row)), low + 1
 
 
 def dab(mask: np.ndarray, point: tuple[int, int], radius: int, value: bool) -> np.ndarray:
@@ -173,12 +175,7 @@ def correct(sample: Sample, mask: np.ndarray, propose: Propose | None) -> tuple[
     return most, iou(mask, sample) >= GOAL
 
 
-def middle_of(mask: np.ndarray) -> tuple[int, int]:
-    """Where a user clicks an object."""
-    return middle(mask)[0]
-
-
-def measure(sample: Sample, regions: Regions, corrected: bool) -> Figures:
+def measure(sample: Sample, regions: Regions, clicked: bool, corrected: bool) -> Figures:
     """All figures of one object."""
 
     def propose(
@@ -193,19 +190,29 @@ def measure(sample: Sample, regions: Regions, corrected: bool) -> Figures:
     left, top, right, bottom = box = box_of(sample.mask)
     whole = np.zeros_like(sample.mask)
     whole[top:bottom, left:right] = True
-    times = [time.perf_counter()]
+    begin = time.perf_counter()
     boxed = propose(sample, box=box)
-    times.append(time.perf_counter())
-    clicked = propose(sample, point=middle_of(sample.mask))
-    times.append(time.perf_counter())
-    left_over: list[int] = []
+    box_ms = 1000 * (time.perf_counter() - begin)
+    figures = Figures(sample.size, iou(whole, sample), iou(boxed, sample), box_ms)
+    if clicked:
+        begin = time.perf_counter()
+        found = propose(sample, point=middle(sample.mask)[0])
+        figures = replace(figures, click_ms=1000 * (time.perf_counter() - begin), click=iou(found, sample))
     if corrected:
-        none = np.zeros_like(sample.mask)
-        for start, by in ((boxed, propose), (boxed, None), (none, None)):
-            left_over += correct(sample, start, by)
-    first, second = (1000 * (end - start) for start, end in pairwise(times))
-    ious = iou(whole, sample), iou(boxed, sample), iou(clicked, sample)
-    return Figures(sample.size, *ious, first, second, *left_over)
+        (clicks, by_clicks), (dabs, by_dabs), (without, reached) = (
+            correct(sample, start, by)
+            for start, by in ((boxed, propose), (boxed, None), (np.zeros_like(sample.mask), None))
+        )
+        figures = replace(
+            figures,
+            clicks_after_box=clicks,
+            reached_by_clicks=by_clicks,
+            dabs_after_box=dabs,
+            reached_by_dabs=by_dabs,
+            dabs_without_box=without,
+            reached_without_box=reached,
+        )
+    return figures
 
 
 def summary(figures: list[Figures]) -> dict[str, dict[str, float]]:
@@ -215,10 +222,9 @@ def summary(figures: list[Figures]) -> dict[str, dict[str, float]]:
         chosen = [asdict(one) for one in figures if size in ("all", one.size)]
         row: dict[str, float] = {"objects": len(chosen)}
         for key in Figures.__annotations__:
-            if key != "size" and chosen:
-                values = [float(one[key]) for one in chosen if one[key] is not None]
-                middle_value = statistics.median if key.endswith("_ms") else statistics.fmean
-                row[key] = round(middle_value(values), 3) if values else float("nan")
+            values = [float(one[key]) for one in chosen if key != "size" and one[key] is not None]
+            if values:
+                row[key] = round((statistics.median if key.endswith("_ms") else statistics.fmean)(values), 3)
         rows[size] = row
     return rows
 
@@ -229,8 +235,9 @@ def table() -> str:
     lines = ["| | objects | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
     for source, rows in read_json(MEASURED).items():
         for size, row in rows.items():
-            cells = " | ".join(f"{row[key]:.0f}" if key.endswith("_ms") else f"{row[key]:.2f}" for key in columns)
-            lines.append(f"| {source}, {size} | {row['objects']:.0f} | {cells} |")
+            figures = [f"{row[key]:.0f}" if key.endswith("_ms") else f"{row[key]:.2f}" for key in columns if key in row]
+            cells = figures + [""] * (len(columns) - len(figures))
+            lines.append(f"| {source}, {size} | {row['objects']:.0f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -241,7 +248,8 @@ def main() -> None:
     parser.add_argument("root", nargs="?", type=Path)
     parser.add_argument("--list", default="val")
     parser.add_argument("--objects", type=int, default=102)
-    parser.add_argument("--corrected", type=int, default=30, help="simulate a user on the first so many of them")
+    parser.add_argument("--clicked", type=int, default=102, help="click on the first so many of them")
+    parser.add_argument("--corrected", type=int, default=24, help="simulate a user on the first so many of them")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="voc20-lite0")
     parser.add_argument("--threads", type=int, default=2)
@@ -257,7 +265,7 @@ def main() -> None:
     regions = Regions(Model(options.model, Path("no-such-folder/model"), Path("no-such-folder/history")))
     figures: list[Figures] = []
     for sample in draw_objects(options.kind, options.root, options.list, options.objects, options.seed):
-        figures.append(measure(sample, regions, len(figures) < options.corrected))
+        figures.append(measure(sample, regions, len(figures) < options.clicked, len(figures) < options.corrected))
         if len(figures) % 10 == 0:
             print(len(figures), summary(figures)["all"], flush=True)
     rows = summary(figures)

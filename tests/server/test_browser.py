@@ -1,6 +1,7 @@
 """The whole story in a real browser: open, paint, teach, look, correct, undo, export, reload.
 
-The screenshots of docs/serve.md are made here: ``GFSS_SCREENSHOTS=docs/images pytest tests/server/test_browser.py``.
+The screenshots of docs/serve.md are made here, with a model that takes longer:
+``GFSS_SCREENSHOTS=docs/images pytest tests/server/test_browser.py``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ FLAGS = (
 )  # fmt: skip
 SIDE = 448
 SHOTS = os.environ.get("GFSS_SCREENSHOTS")
+MODEL = "voc20-lite0" if SHOTS else make.MODEL
+PATIENCE = 5 if SHOTS else 1  # the larger model on a busy machine
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed; apt-get install chromium")
 
@@ -60,7 +63,7 @@ class Page:
 
     def until(self, expression: str, seconds: float = 30) -> Any:
         """Wait until something is true in the page; the page's own policy forbids the usual way."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + seconds * PATIENCE
         while not (value := self.tab.evaluate(expression)):
             assert time.monotonic() < end, expression
             time.sleep(0.03)
@@ -100,6 +103,25 @@ class Page:
         self.tab.keyboard.press("Enter")
         self.saved()
 
+    def box(self, mask: np.ndarray) -> None:
+        """Draw a box around what a mask shows; what is proposed becomes the label."""
+        rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+        self.tab.keyboard.press("r")
+        self.drag((columns[0], rows[0]), (columns[-1], rows[-1]))
+        self.until("!document.body.classList.contains('busy')")
+        self.saved()
+
+    def click_away(self, painted: np.ndarray, mask: np.ndarray) -> None:
+        """Take a part away that was painted too much, by a click with Shift."""
+        if not (painted & ~mask).any():
+            return
+        self.tab.keyboard.press("r")
+        self.tab.keyboard.down("Shift")
+        self.tab.mouse.click(*self.place(*make.centre(painted & ~mask)))
+        self.tab.keyboard.up("Shift")
+        self.until("!document.body.classList.contains('busy')")
+        self.saved()
+
     def teach(self) -> None:
         self.tab.wait_for_selector("#teach:not([disabled])")
         self.changes_model(lambda: self.tab.click("#teach"))
@@ -125,21 +147,26 @@ def test_the_whole_story(browser: Any, tmp_path: Path) -> None:
     with_star = sorted((name for name, mask in stars.items() if mask.any()), key=lambda name: -stars[name].sum())
     support, query = with_star[:3], with_star[3]
     begin = time.monotonic()
-    with make.served(folder) as (address, studio):
+    with make.served(folder, model=MODEL) as (address, studio):
         page = Page(browser, address)
         page.shot("open")
         page.tab.fill("#new-name", make.NEW)
         page.tab.press("#new-name", "Enter")
         page.tab.wait_for_selector("#own .class")
+        proposed = []
         for name in support:
             page.open(name)
-            page.outline(stars[name])
-            assert make.iou(studio.project.label(name) == 1, stars[name]) > 0.6
+            page.box(stars[name])
+            proposed.append(make.iou(studio.project.label(name) == 1, stars[name]))
         page.shot("paint")
+        assert np.mean(proposed) > 0.6
         page.teach()
         page.open(query)
         seconds = time.monotonic() - begin
-        assert seconds < 60, f"{seconds:.0f} s from start to the first overlay of the taught class"
+        print(
+            f"{seconds:.1f} s from start to the first overlay of the taught class; boxes: IoU {np.mean(proposed):.2f}"
+        )
+        assert seconds < 60 * PATIENCE
         value = studio.model.classes.index(make.NEW)
         assert make.iou(studio.mask(query) == value, stars[query]) > 0.3
         page.shot("taught")
@@ -154,6 +181,7 @@ def test_the_whole_story(browser: Any, tmp_path: Path) -> None:
         page.drag((columns[0], rows[0]), (columns[len(columns) // 2], rows[len(rows) // 2]))
         page.saved()
         page.outline(stars[query])
+        page.click_away(studio.project.label(query) == 1, stars[query])
         page.teach()
         assert studio.model.taught == {make.NEW: 4}
 
@@ -185,10 +213,20 @@ def test_the_whole_story(browser: Any, tmp_path: Path) -> None:
         # take the results away
         page.tab.click("#export summary")
         page.shot("export")
-        with page.tab.expect_download() as waiting:
-            page.tab.click("[data-export=masks]")
-        waiting.value.save_as(tmp_path / "masks.zip")
-        with zipfile.ZipFile(tmp_path / "masks.zip") as archive:
+        files = {}
+        for kind in ("masks", "coco", "labels", "labels-coco", "model", "onnx"):
+            page.tab.evaluate("document.querySelector('#export').open = true")
+            with page.tab.expect_download(timeout=120_000) as waiting:
+                page.tab.click(f"[data-export={kind}]")
+            files[kind] = tmp_path / waiting.value.suggested_filename
+            waiting.value.save_as(files[kind])
+        coco = json.loads(files["coco"].read_text())
+        assert make.NEW in [one["name"] for one in coco["categories"]]
+        assert len(coco["images"]) == len(stars)
+        with zipfile.ZipFile(files["model"]) as archive:
+            assert any(name.endswith("model.json") for name in archive.namelist())
+        assert files["onnx"].stat().st_size > 10_000
+        with zipfile.ZipFile(files["masks"]) as archive:
             assert {f"masks/{name}.png" for name in stars} <= set(archive.namelist())
             assert archive.read("classes.txt").decode().split()[-1] == make.NEW
 
@@ -200,7 +238,7 @@ def test_the_whole_story(browser: Any, tmp_path: Path) -> None:
         page.context.close()
 
     # what was painted can be taught from the command line
-    model = gfss.load(make.MODEL)
+    model = gfss.load(MODEL)
     model.teach(make.NEW, folder, make.labels_of(folder))
     assert [example.id for example in model.taught[0].shots] == sorted(f"{name}.png" for name in [*support, query])
     assert json.loads((make.labels_of(folder) / "project.json").read_text())["without"] == {make.NEW: [empty]}
@@ -336,15 +374,65 @@ def test_the_page_stays_usable_while_teaching(browser: Any, tmp_path: Path) -> N
         page.context.close()
 
 
+def test_suggestion_balance_forget_and_a_model_changed_on_disk(browser: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    stars = make.scene_folder(folder, 6, SIDE)
+    chosen = sorted(stars, key=lambda one: -int(stars[one].sum()))[:2]
+    with make.served(folder) as (address, studio):
+        studio.add_class(make.NEW)
+        for name in chosen:
+            studio.project.set_label(name, stars[name].astype(np.uint8))
+        studio.teach().finished.wait(60)
+        page = Page(browser, address)
+        page.open(chosen[0])
+
+        # the balance is live: the overlay follows the slider before it is let go
+        value = studio.model.classes.index(make.NEW)
+        found = f"[...window.gfss.view.model.data].filter((one) => one === {value}).length"
+        before = page.tab.evaluate(found)
+        slide = (
+            "(kind) => {{ const one = document.querySelector('#balance-value'); one.value = {}; "
+            "one.dispatchEvent(new Event(kind)); }}"
+        )
+        page.tab.evaluate(slide.format(6), "input")
+        page.until(f"{found} > {before}")
+        assert studio.model.balance(make.NEW) == 0
+        page.changes_model(lambda: page.tab.evaluate(slide.format(-6), "change"))
+        assert studio.model.balance(make.NEW) == -6
+        assert page.tab.evaluate(found) < before
+
+        page.tab.keyboard.press("n")
+        suggested = page.until("document.querySelector('.thumbnail.suggested')?.dataset.id")
+        assert suggested not in chosen
+        page.until(f"document.body.dataset.predicted?.startsWith('{suggested} ')")
+
+        model = gfss.load(studio.model.folder)  # another program renames the class
+        model.rename(make.NEW, "renamed elsewhere")
+        model.save(studio.model.folder)
+        page.until("!document.querySelector('#notice-action').hidden && !document.querySelector('#notice').hidden")
+        page.changes_model(lambda: page.tab.click("#notice-action"))
+        page.until("document.querySelector('#base').textContent.includes('renamed elsewhere')")
+
+        studio.undo()
+        studio.teach().finished.wait(60)
+        page.until("document.querySelector('#own .words')?.textContent.includes('taught')")
+        page.tab.click("#own .more summary")
+        page.changes_model(lambda: page.tab.click("#own .sheet button:has-text('Forget')"))
+        assert studio.model.taught == {}
+        assert studio.project.areas(chosen[0])  # its labels stay
+        assert page.errors == []
+        page.context.close()
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (900, "light"), (900, "dark")])
 def test_nothing_overlaps_or_is_cut_off(browser: Any, tmp_path: Path, width: int, scheme: str) -> None:
     folder = tmp_path / "photos"
     stars = make.scene_folder(folder, 9, SIDE)
-    with make.served(folder) as (address, studio):
+    with make.served(folder, model=MODEL) as (address, studio):
         studio.add_class(make.NEW)
         for name in [one for one in stars if stars[one].any()][:3]:
             studio.project.set_label(name, stars[name].astype(np.uint8))
-        studio.teach().finished.wait(60)
+        studio.teach().finished.wait(60 * PATIENCE)
         page = Page(browser, address, width, 760, color_scheme=scheme)
         page.open([one for one in stars if stars[one].any()][-1])
         page.tab.wait_for_selector("#bars .pair")
