@@ -45,6 +45,7 @@ def test_a_dry_run_lists_steps_with_state_and_time(runs: Path, capsys: pytest.Ca
     assert "fold 0: train the base model done" in shown
     assert "fold 0: evaluate base on every val image todo" in shown
     assert "2 of 4 steps left" in shown
+    assert "feature banks take" in shown
 
 
 def test_evaluate_writes_records_that_repeat(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

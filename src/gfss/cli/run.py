@@ -13,6 +13,7 @@ from gfss.cli import options as o
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from gfss.experiments.spec import Recipe
     from gfss.experiments.steps import Plan
 
 app = typer.Typer()
@@ -35,7 +36,9 @@ def run(
     only: Annotated[
         Only | None, typer.Option(help="Stop after the feature bank, the base models or the trained methods.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps with rough times and exit.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the steps with rough times and disk, and exit.")
+    ] = False,
     report: Annotated[bool, typer.Option("--report", help="Write an HTML report of the records at the end.")] = False,
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of records.")] = Path("results"),
 ) -> None:
@@ -60,6 +63,7 @@ def run(
         from rich.console import Console
 
         Console(width=None).print(plan_table(plan))
+        typer.echo(disk_words(chosen))
         if sentence := missing(chosen):
             typer.echo(f"not ready to run: {sentence}")
         return
@@ -91,6 +95,19 @@ def plan_table(plan: Plan) -> Table:
     for step in plan.steps:
         table.add_row(step.words, step.state, duration(step.seconds) if step.state == "todo" else "")
     return table
+
+
+def disk_words(recipe: Recipe) -> str:
+    """What a run of a recipe writes, besides records."""
+    from gfss.common.files import cache_folder
+    from gfss.experiments.durations import Durations
+
+    place = cache_folder("banks")
+    need = Durations(recipe).bank_bytes()
+    if need is None:
+        return f"feature banks are written to {place}; how large they are is known once the encoder is read"
+    each = ", and as much for every other fold, whose encoder is trained too" if recipe.base.train_encoder else ""
+    return f"feature banks take {need / 1e9:.1f} GB in {place}{each}; those that are there already are used"
 
 
 def duration(seconds: float) -> str:

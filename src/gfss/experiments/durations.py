@@ -1,4 +1,4 @@
-"""Roughly how long the steps of a recipe take: minutes or days.
+"""Roughly how long the steps of a recipe take, minutes or days, and how much disk its feature banks do.
 
 Seconds were measured on two cores of a server CPU with 417 px images and EfficientNet-Lite0; other sizes and encoders
 are scaled. Expect a factor of two or three either way.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gfss.data.catalog import CLASSES_PER_FOLD
 from gfss.data.datasets import coco, pascal, scenes
 from gfss.experiments.spec import Recipe
+from gfss.models.encoders import HUGGING_FACE, build_encoder
 
 if TYPE_CHECKING:
     from gfss.experiments.steps import Step
@@ -43,6 +44,18 @@ class Durations:
         """Images of train and val, as the public lists have them; custom data is counted as the scenes."""
         counts = {"pascal": pascal.COUNTS, "coco": coco.COUNTS}.get(self.recipe.data)
         return (counts["train"], counts["val"]) if counts else (scenes.TRAIN_IMAGES, scenes.VAL_IMAGES)
+
+    def bank_bytes(self) -> int | None:
+        """Disk that the feature banks of one encoder take, train and val together; None for encoders of a hub."""
+        recipe = self.recipe
+        if recipe.encoder.startswith(HUGGING_FACE):
+            return None
+        encoder = build_encoder(recipe.encoder, output_stride=recipe.stride, pretrained=False)
+        coarsest = (recipe.size - 1) // encoder.stride + 1
+        finest = (recipe.size - 1) // min(8, encoder.stride) + 1
+        sides = {level: finest if recipe.base.own_sizes and level == "layer2" else coarsest for level in recipe.levels}
+        halves = sum(encoder.channels[level] * side**2 for level, side in sides.items())
+        return sum(self._images) * (2 * halves + recipe.size**2)
 
     def of(self, step: Step) -> float:
         """Seconds of one step."""
