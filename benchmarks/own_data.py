@@ -5,6 +5,8 @@
 ROOT holds one folder per data set: ``images/``, ``masks/`` (index PNG, 0 rest, 255 void) and ``classes.txt``. For every
 class that enough images show, supports are drawn, and images with and without the class are segmented. Figures go to
 ``benchmarks/measured/own_data/SET.json`` as they come; what is there is not done again. ``--table`` prints them.
+``--sheet FOLDER`` also writes what was found, with the outline of the truth, to ``FOLDER/SET.jpg``, for the eye; these
+images are other people's and not part of the project.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 
 import gfss
 from gfss.app.network import DESCRIPTORS, Guide, encoder_maps, label_map
@@ -27,7 +29,7 @@ from gfss.app.segmenter import Segmenter
 from gfss.app.teaching import LEARNED_ROUGHLY
 from gfss.data.catalog import VOID
 from gfss.data.datasets.base import read_class_names
-from gfss.data.images import mirrored_image, square_label
+from gfss.data.images import class_colours, mirrored_image, overlay, square_label
 from gfss.methods.logistic import fit_rows
 from gfss.methods.prototype import prototype_rows
 
@@ -54,6 +56,8 @@ FEWEST = 15  # images that must show a class
 QUERIES = 10  # images with the class, and as many without where there are any
 MOST_SHOTS = 10
 METHODS = ("gfss", "logistic", "prototype")
+SHEET_SHOTS = 5  # images that the class of a sheet was taught from
+SHEET_COLUMNS, TILE = 5, 240  # images in a row of a sheet, and their side
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ class Figure:
     iou_shown: float
     iou: float
     support_iou: float
-    seconds: float
+    seconds: float  # CPU time of learning; for gfss, of the images that were added
     estimate: float | None = None
     refined: bool | None = None
 
@@ -147,22 +151,57 @@ def tasks(images: Images, names: Sequence[str], classes: int, draws: int) -> Ite
 Scores = Callable[[str], torch.Tensor]
 
 
-def overlap(images: Images, task: Task, chosen: Sequence[str], scores: Scores, guided: bool) -> np.ndarray:
-    """Intersection and union of the last class of some score maps with the truth.
+def segment(images: Images, name: str, shape: tuple[int, int], scores: Scores, guided: bool) -> np.ndarray:
+    """Where the last class of an image's score maps was found, (height, width) bool.
 
     Args:
         guided: its edges follow the image, as in ``Segmenter.segment``.
     """
+    maps, size, image = scores(name), images.network.size, images.image(name)
+    guide = Guide(1, image, mirrored_image(image, size)) if guided else None
+    return label_map(maps, size, shape, guide) == len(maps) - 1
+
+
+def overlap(
+    images: Images, task: Task, chosen: Sequence[str], scores: Scores, guided: bool, tiles: list[Image.Image] | None
+) -> np.ndarray:
+    """Intersection and union of what was found with the truth.
+
+    Args:
+        guided: as for :func:`segment`.
+        tiles: gets a picture of each image.
+    """
     counts = np.zeros(2)
     for name in chosen:
         truth = images.mask(name, task.label)
-        maps, size = scores(name), images.network.size
-        image = images.image(name)
-        guide = Guide(1, image, mirrored_image(image, size)) if guided else None
-        found = label_map(maps, size, (truth.shape[0], truth.shape[1]), guide) == len(maps) - 1
+        found = segment(images, name, (truth.shape[0], truth.shape[1]), scores, guided)
         valid = truth != VOID
         counts += [(found & (truth == 1) & valid).sum(), ((found | (truth == 1)) & valid).sum()]
+        if tiles is not None:
+            tiles.append(tile(images.image(name), truth == 1, found))
     return counts
+
+
+def tile(image: np.ndarray, truth: np.ndarray, found: np.ndarray) -> Image.Image:
+    """A small picture: what was found in colour, with a white outline around the truth."""
+    side = (TILE, TILE)
+    small = ImageOps.contain(Image.fromarray(image), side)
+    coloured, outlined = (np.asarray(Image.fromarray(mask).resize(small.size)) for mask in (found, truth))
+    picture = overlay(np.asarray(small), coloured.astype(np.uint8), class_colours(1))
+    inner = outlined.copy()
+    inner[1:-1, 1:-1] &= outlined[:-2, 1:-1] & outlined[2:, 1:-1] & outlined[1:-1, :-2] & outlined[1:-1, 2:]
+    picture[outlined & ~inner] = 255
+    return ImageOps.pad(Image.fromarray(picture), side)
+
+
+def write_sheet(path: Path, tiles: Sequence[Image.Image]) -> None:
+    """A contact sheet of pictures of one size."""
+    rows = -(-len(tiles) // SHEET_COLUMNS)
+    sheet = Image.new("RGB", (SHEET_COLUMNS * TILE, rows * TILE))
+    for number, picture in enumerate(tiles):
+        sheet.paste(picture, (number % SHEET_COLUMNS * TILE, number // SHEET_COLUMNS * TILE))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path, quality=80)
 
 
 def plain_maps(levels: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -171,17 +210,23 @@ def plain_maps(levels: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 @torch.inference_mode()
-def measure(method: str, model: Segmenter, images: Images, task: Task, shots: int) -> Figure:
-    """Learn from the supports, segment, count."""
+def measure(method: str, model: Segmenter, images: Images, task: Task, shots: int, sheet: Path | None = None) -> Figure:
+    """Learn from the supports, segment, count.
+
+    Args:
+        model: the taught one for gfss: the class may know some of the supports already, the others are added.
+        sheet: file for pictures of what was found.
+    """
     supports = task.supports[:shots]
     start = time.process_time()
     estimate = refined = None
     if method == "gfss":
-        taught = Segmenter(model.network)
-        lesson = taught.teach(
-            "new class", [images.image(i) for i in supports], [images.mask(i, task.label) for i in supports]
+        known = len(model.taught[0].examples) if model.taught else 0
+        new = supports[known:]
+        lesson = model.teach(
+            "new class", [images.image(i) for i in new], [images.mask(i, task.label) for i in new], add=known > 0
         )
-        estimate, refined, state = lesson.iou, taught.fits[0].verdict.refined, taught.state
+        estimate, refined, state = lesson.iou, model.fits[0].verdict.refined, model.state
 
         def scores(name: str) -> torch.Tensor:
             return model.network.scores(images.levels(name), state)[0]
@@ -198,26 +243,39 @@ def measure(method: str, model: Segmenter, images: Images, task: Task, shots: in
             return torch.cat([torch.zeros_like(odds), odds])
 
     seconds = time.process_time() - start
+    tiles: list[Image.Image] = []
     with_class, without, own = (
-        overlap(images, task, chosen, scores, method == "gfss") for chosen in (task.shown, task.free, supports)
+        overlap(images, task, chosen, scores, method == "gfss", kept)
+        for chosen, kept in ((task.shown, tiles), (task.free, tiles), (supports, None))
     )
+    if sheet is not None:
+        write_sheet(sheet, tiles)
     whole = with_class + without
     figures = [100 * c[0] / max(1, c[1]) for c in (with_class, whole, own)]
     return Figure(method, task.name, task.draw, shots, *figures, seconds, estimate, refined)
 
 
-def run(folder: Path, model: Segmenter, shots: Sequence[int], classes: int, draws: int) -> None:
-    """All figures of one data set; those that are there already stay."""
+def run(
+    folder: Path, model: Segmenter, shots: Sequence[int], classes: int, draws: int, sheets: Path | None = None
+) -> None:
+    """All figures of one data set; those that are there already stay.
+
+    Args:
+        sheets: folder for a sheet of the first class and draw.
+    """
     path = MEASURED / f"{folder.name}.json"
     there = json.loads(path.read_text()) if path.exists() else []
     done = {(f["method"], f["name"], f["draw"], f["shots"]) for f in there}
     images = Images(folder, model)
-    for task in tasks(images, read_class_names(folder), classes, draws):
-        for count in shots:
+    for number, task in enumerate(tasks(images, read_class_names(folder), classes, draws)):
+        taught = Segmenter(model.network)
+        for count in sorted(shots):
             for method in METHODS:
                 if count > len(task.supports) or (method, task.name, task.draw, count) in done:
                     continue
-                there.append(asdict(measure(method, model, images, task, count)))
+                pictured = (method, number, count) == ("gfss", 0, SHEET_SHOTS)
+                sheet = sheets / f"{folder.name}.jpg" if sheets is not None and pictured else None
+                there.append(asdict(measure(method, taught, images, task, count, sheet)))
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(there, indent=0))
         print(folder.name, task.name, task.draw, flush=True)
@@ -281,6 +339,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--table", action="store_true", help="print the tables and stop")
+    parser.add_argument("--sheet", type=Path, help="folder for one contact sheet of every set")
     options = parser.parse_args()
     shots = [int(value) for value in options.shots.split(",")]
     if not options.table:
@@ -290,7 +349,7 @@ def main() -> None:
             path for path in options.root.iterdir() if (path / "classes.txt").exists()
         )
         for folder in folders:
-            run(folder, model, shots, options.classes, options.draws)
+            run(folder, model, shots, options.classes, options.draws, options.sheet)
     print(table(shots))
     print(claims(shots))
 
