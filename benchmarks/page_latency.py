@@ -96,8 +96,9 @@ def story(user: User, masks: list[np.ndarray]) -> dict[str, float]:
     boxes = [timed(lambda n=n: user.box(f"{n:02}", masks[n])) for n in range(SHOTS)]
     figures["box_s"], figures["box_cpu_s"] = (statistics.median(part) for part in zip(*boxes, strict=True))
     figures["teach_s"], figures["teach_cpu_s"] = timed(user.teach)
-    first = lambda: user.get(f"/api/images/{SHOTS:02}/segment", format="raw")  # noqa: E731
-    figures["first_overlay_s"], figures["first_overlay_cpu_s"] = timed(first)
+    figures["first_overlay_s"], figures["first_overlay_cpu_s"] = timed(
+        lambda: user.get(f"/api/images/{SHOTS:02}/segment", format="raw")
+    )
     return figures
 
 

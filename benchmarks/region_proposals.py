@@ -229,14 +229,21 @@ def summary(figures: list[Figures]) -> dict[str, dict[str, float]]:
     return rows
 
 
+def keep(name: str | None, rows: dict[str, dict[str, float]]) -> None:
+    """Put figures into the record, as far as they are there."""
+    if name is not None:
+        record = read_json(MEASURED) if MEASURED.exists() else {}
+        write_json(MEASURED, {**record, name: rows})
+
+
 def table() -> str:
     """The record as a Markdown table."""
     columns = [key for key in Figures.__annotations__ if key != "size"]
     lines = ["| | objects | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
     for source, rows in read_json(MEASURED).items():
         for size, row in rows.items():
-            figures = [f"{row[key]:.0f}" if key.endswith("_ms") else f"{row[key]:.2f}" for key in columns if key in row]
-            cells = figures + [""] * (len(columns) - len(figures))
+            digits = {key: 0 if key.endswith("_ms") else 2 for key in columns}
+            cells = [f"{row[key]:.{digits[key]}f}" if key in row else "" for key in columns]
             lines.append(f"| {source}, {size} | {row['objects']:.0f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -253,7 +260,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="voc20-lite0")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--record", action="store_true", help=f"write the figures to {MEASURED.name}")
+    parser.add_argument("--record", metavar="NAME", help=f"keep the figures under this name in {MEASURED.name}")
     parser.add_argument("--table", action="store_true", help="print the record as a table")
     options = parser.parse_args()
     if options.table:
@@ -268,12 +275,10 @@ def main() -> None:
         figures.append(measure(sample, regions, len(figures) < options.clicked, len(figures) < options.corrected))
         if len(figures) % 6 == 0:
             print(len(figures), summary(figures)["all"], flush=True)
-    rows = summary(figures)
-    for size, row in rows.items():
+            keep(options.record, summary(figures))
+    for size, row in summary(figures).items():
         print(f"{size:>8}", row)
-    if options.record:
-        record = read_json(MEASURED) if MEASURED.exists() else {}
-        write_json(MEASURED, {**record, f"{options.kind} {options.list}": rows})
+    keep(options.record, summary(figures))
 
 
 if __name__ == "__main__":
