@@ -36,3 +36,14 @@ def test_the_fuzzer_sees_what_is_wrong(tmp_path) -> None:
         return good
 
     assert attempt(Target("x", b"", damage, nothing, crash), tmp_path, 0) == "KeyError: 'boom'"
+
+
+def test_the_fuzzer_sees_memory_that_was_given_back(tmp_path) -> None:
+    def large(root: object, content: bytes) -> None:
+        np.ones(75_000_000).sum()  # 600 MB, one after the other
+
+    def damage(good: bytes, rng: np.random.Generator) -> bytes:
+        return good
+
+    for number in range(2):
+        assert "MB" in (attempt(Target("x", b"", damage, nothing, large), tmp_path, number) or "")
