@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock, Timeout
 from tests.app.make import labelled, model
 
 from gfss import load
@@ -180,12 +181,18 @@ def test_two_processes_do_not_lose_a_lesson_in_a_new_folder(tmp_path: Path) -> N
 
 
 def test_the_check_is_asked_inside_the_lock(taught: Path, tmp_path: Path) -> None:
-    """What appears in the folder after the model was prepared is seen all the same."""
+    """What appears in the folder after the model was prepared is seen all the same; nobody can write meanwhile."""
     parts, about = read_model(taught)
     words = {k: v for k, v in about.items() if k not in ("format", "tensors", "sha256")}
     seen: list[bool] = []
     write_model(tmp_path / "x", parts, words, "")
-    write_model(tmp_path / "x", parts, words, "", check=lambda: seen.append((tmp_path / "x" / "model.json").exists()))
+
+    def check() -> None:
+        with pytest.raises(Timeout):
+            FileLock(tmp_path / "x" / ".lock", timeout=0).acquire()
+        seen.append((tmp_path / "x" / "model.json").exists())
+
+    write_model(tmp_path / "x", parts, words, "", check=check)
     assert seen == [True]
     assert json.loads((tmp_path / "x" / "model.json").read_text())["taught"][0]["name"] == "box"
 

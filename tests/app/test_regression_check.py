@@ -169,7 +169,7 @@ def test_validation_images_that_were_taught_from_are_named(tmp_path: Path) -> No
             Image.fromarray(pixels).save(tmp_path / "val" / folder / f"{name}.png")
     report = model.report(tmp_path / "val")
     assert report.sections[1].repeated == ("same.png",)
-    note = "1 of these 2 images were also used for teaching (same.png); the figures look better than they are"
+    note = "1 of these 2 images was also used for teaching (same.png); the figures look better than they are"
     assert note in str(report)
     report.save(tmp_path / "report.html")
     assert note in (tmp_path / "report.html").read_text()

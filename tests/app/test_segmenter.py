@@ -138,6 +138,9 @@ def test_wrong_lessons_get_one_sentence(
 def test_the_same_image_twice_and_a_speck_are_refused(taught: Segmenter) -> None:
     with pytest.raises(GfssError, match="already taught from image 1; give every image once"):
         taught.teach("box", *SHOTS[0], add=True)
+    image, mask = OTHER
+    with pytest.raises(GfssError, match="image 1 and image 2 are the same image; leave one of them out"):
+        taught.teach("thing", [image, image.copy()], [mask, mask])
     large = make.picture(3, 480, 640)
     speck = np.zeros((480, 640), dtype=np.uint8)
     speck[3, 3] = 1

@@ -63,7 +63,7 @@ CASES: list[tuple[Callable[[Path], None], str]] = [
     (truncated_jpeg, "a.jpg is damaged or cut off"),
     (mask_of_another_size, "a.png is 64 x 48 but its image a.jpg is 32 x 24; they must have the same size"),
     (value_without_class, "a.png has the value 2 but 1 class(es) are named"),
-    (rgb_mask, "a.png is a RGB image, not an index mask"),
+    (rgb_mask, "a.png has colours (RGB), so it is not an index mask"),
     (empty_folder, "holds no labels; expected images with masks"),
     (coco_without_annotations, "labels.json has no annotations"),
     (polygon_outside, "a 'cat' polygon with the point (900, 0) outside the image of 32 x 24"),

@@ -83,7 +83,7 @@ def test_text_file_and_folder_are_no_pictures(tmp_path: Path) -> None:
 
 def test_rgb_mask(tmp_path: Path) -> None:
     path = photo(tmp_path / "x.png")
-    with pytest.raises(GfssError, match=r"is a RGB image, not an index mask; save one value per pixel"):
+    with pytest.raises(GfssError, match=r"has colours \(RGB\), so it is not an index mask; save one value per pixel"):
         read_mask(path)
 
 

@@ -18,13 +18,13 @@ from gfss.common.errors import GfssError
 from gfss.common.progress import track
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.datasets.folder import read_own
-from gfss.data.images import mirrored_image, read_image, square_label
+from gfss.data.images import fitted_size, mirrored_image, read_image, square_label
 from gfss.data.inspection import as_labels
 from gfss.data.labels import read_labels
 from gfss.evaluation.metrics import accumulated_iou, image_counts
 
 BALANCES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
-PICTURES = 6  # worst images that are shown
+PICTURES = 6  # images that are shown
 NAMED = 3  # images that are named per class
 
 
@@ -47,6 +47,7 @@ class Case:
         assumed: where set, pixels whose truth is unknown and taken to be what the model said before.
         denied: labels of classes that are known not to be at these pixels.
         image: the square image, where it is at hand.
+        content: height and width of the image within the square, where they are known.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Case:
     assumed: np.ndarray | None = None
     denied: tuple[int, ...] = ()
     image: np.ndarray | None = None
+    content: tuple[int, int] | None = None
 
 
 @torch.inference_mode()
@@ -93,7 +95,7 @@ def compare(
         change = _change(case, old, new, truth, before.names, after.names)
         for name, pixels in change.lost.items():
             lost.setdefault(name, {})[case.id] = pixels
-        worst = sorted([*worst, change], key=lambda c: -c.total)[:PICTURES]
+        worst = sorted([*worst, change], key=lambda c: (-c.total, -c.wrong))[:PICTURES]
         if curve:
             for row, balance in enumerate(BALANCES):
                 shifted = _labels(with_balance(scores, taught, balance), taught, case, network.size)
@@ -105,7 +107,7 @@ def compare(
         _rows(counts, before.names, after.names),
         _moves(moved.view(classes, classes), after.names),
         {name: tuple(sorted(found, key=lambda i: -found[i])[:NAMED]) for name, found in lost.items()},
-        [change for change in worst if change.total],
+        worst,
         _curve(curves, taught) if curve else [],
     )
 
@@ -147,7 +149,10 @@ def _change(case: Case, old: Tensor, new: Tensor, truth: Tensor, known: Sequence
     broken = truth[(old == truth) & (new != truth)]
     pixels = torch.bincount(broken.long(), minlength=len(names)).tolist()
     lost = {name: count for name, count in zip(names, pixels, strict=True) if count and name in known}
-    return Change(case.id, lost, old[0].numpy(), new[0].numpy(), case.image, truth[0].numpy())
+    labelled = int((truth != VOID).sum())
+    wrong = float(((new != truth) & (truth != VOID)).sum()) / max(1, labelled)
+    maps = (old[0].numpy(), new[0].numpy(), case.image, truth[0].numpy())
+    return Change(case.id, lost, *maps, wrong, case.content)
 
 
 def _rows(counts: Tensor, known: Sequence[str], names: Sequence[str]) -> list[ClassRow]:
@@ -215,21 +220,26 @@ class Validation:
                 repeated.append(readable_name(path))
             square = mirrored_image(image, network.size)
             truth = table[square_label(self.masks(i), network.size)]
-            yield Case(readable_name(path), network.levels(square), truth, image=square)
+            content = fitted_size(*image.shape[:2], network.size)
+            yield Case(readable_name(path), network.levels(square), truth, image=square, content=content)
 
 
-def read_validation(folder: str | Path, names: Sequence[str], taught: str | None) -> Validation:
+def read_validation(
+    folder: str | Path, names: Sequence[str], taught: str | None, *, label: str | None = None, void: int | None = None
+) -> Validation:
     """A validation folder in any label format: the val images where lists are there, else all.
 
     Args:
         names: what the model knows; at least one of its classes must be labelled.
         taught: the class that binary masks show.
+        label: what the labels call this class, or its mask value.
+        void: the mask value that is void, where it is not 255.
     """
     source = Path(folder)
     if (source / "val.txt").exists():
-        labels = as_labels(read_own(source, "val"))
+        labels = as_labels(read_own(source, "val", name=taught, label=label, void=void))
     else:
-        labels = read_labels(source, class_name=taught)
+        labels = read_labels(source, class_name=label or taught, void=void).renamed(label, taught)
         if "val" in labels.splits:
             labels = labels.part("val")
     validation = Validation(labels.images, labels.mask, labels.classes)

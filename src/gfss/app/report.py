@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LEAST_AREA = 0.01  # of one image: a class with fewer pixels in all images is too rare to judge
 GUARD = 2.0  # points of IoU that a known class may lose
 MOVES = 12  # lines about pixels that changed class
+LEAST_SHARE = 0.00005  # of the pixels: less would be printed as 0.00%
 TEMPLATE = Path(__file__).parent / "templates" / "report.html"
 
 
@@ -48,7 +49,18 @@ class Move:
 
 @dataclass(frozen=True)
 class Change:
-    """What happened in one image: pixels per known class that were right before and are wrong now."""
+    """What happened in one image.
+
+    Attributes:
+        id: its name.
+        lost: pixels per known class that were right before and are wrong now.
+        before: (size, size) uint8 labels before.
+        after: the same after.
+        image: the square image, where it is at hand.
+        truth: the true labels, 255 where nobody knows.
+        wrong: share of the pixels with a true label that are wrong after.
+        content: height and width of the image within the square; found from the truth if left out.
+    """
 
     id: str
     lost: dict[str, int]
@@ -56,6 +68,8 @@ class Change:
     after: np.ndarray
     image: np.ndarray | None
     truth: np.ndarray | None = None
+    wrong: float = 0.0
+    content: tuple[int, int] | None = None
 
     @property
     def total(self) -> int:
@@ -104,7 +118,7 @@ class Section:
         rows: one per class.
         moves: pixels that changed hands, most first.
         where: known class -> images in which it lost most.
-        worst: images in which most was lost.
+        worst: images to look at: those in which known classes lost most, then those with most wrong pixels.
         curve: base and taught classes with the balance of all taught classes moved by several amounts.
         repeated: images that the model was taught from; on these it looks better than on others.
     """
@@ -125,13 +139,19 @@ class Section:
         return [row for row in self.rows if row.pixels]
 
     @property
+    def amount(self) -> str:
+        """How many images, in words."""
+        return "1 image" if self.images == 1 else f"{self.images} images"
+
+    @property
     def note(self) -> str:
         """A warning where images of the comparison are among those that the model was taught from."""
         if not self.repeated:
             return ""
         names = ", ".join(self.repeated[:3]) + (" ..." if len(self.repeated) > 3 else "")
+        were = "was" if len(self.repeated) == 1 else "were"
         return (
-            f"{len(self.repeated)} of these {self.images} images were also used for teaching ({names}); "
+            f"{len(self.repeated)} of these {self.images} images {were} also used for teaching ({names}); "
             "the figures look better than they are on other images"
         )
 
@@ -212,13 +232,15 @@ def text_report(report: Report, guard: float) -> str:
     """The report for a terminal."""
     lines = [f"After {report.lesson}:" if report.lesson else "Nothing was taught yet."]
     for section in report.sections:
-        lines += ["", f"On {section.title} ({section.images} images), IoU in percent"]
+        lines += ["", f"On {section.title} ({section.amount}), IoU in percent"]
         lines += [f"  {section.note}"] if section.note else []
         lines += [f"  {'class':<20}{'before':>8}{'after':>8}{'change':>8}"]
         lines += [f"  {name:<20}{before:>8}{after:>8}{change:>8}" for name, before, after, change in _cells(section)]
         changed = sum(move.share for move in section.moves)
         lines.append(f"  {changed:.1%} of the pixels changed class")
-        lines += [f"    {m.source} -> {m.target}: {m.share:.2%}" for m in section.moves[:MOVES]]
+        lines += [
+            f"    {m.source} -> {m.target}: {m.share:.2%}" for m in section.moves[:MOVES] if m.share >= LEAST_SHARE
+        ]
         if section.curve:
             lines += ["  balance moved by, and mean IoU", f"    {'moved':>5}{'base':>8}{'taught':>8}"]
             lines += [f"    {p.balance:>+5.0f}{_figure(p.base):>8}{_figure(p.taught):>8}" for p in section.curve]
@@ -273,12 +295,13 @@ def _section(section: Section, guard: float, least: int) -> dict[str, Any]:
     """What the template shows of a section."""
     return {
         "title": section.title,
-        "images": section.images,
+        "amount": section.amount,
         "note": section.note,
         "rows": _cells(section),
         "lost": {loss.name for loss in section.losses(guard, least)},
-        "moves": section.moves[:MOVES],
+        "moves": [move for move in section.moves[:MOVES] if move.share >= LEAST_SHARE],
         "chart": balance_chart(section.curve) if section.curve else None,
+        "images_missing": bool(section.worst),
         "examples": [_example(change, section.names) for change in section.worst if change.image is not None],
     }
 
@@ -287,15 +310,23 @@ def _example(change: Change, names: Sequence[str]) -> dict[str, Any]:
     """The image, its labels, before and after without the padding, a caption, and the colours of the classes shown."""
     assert change.image is not None
     colours = class_colours(len(names) - 1)
-    masks = [mask for mask in (change.truth, change.before, change.after) if mask is not None]
-    part = _without_padding(change.image if change.truth is None else change.truth != VOID)
-    image, masks = change.image[part], [mask[part] for mask in masks]
-    shown = sorted({int(value) for mask in masks for value in np.unique(mask)} - {BACKGROUND, VOID})
-    lost = ", ".join(f"{name} {pixels}" for name, pixels in change.lost.items())
+    masks = {"before": change.before, "labels": change.truth, "after": change.after}
+    if change.content is not None:
+        part = (slice(0, change.content[0]), slice(0, change.content[1]))
+    else:
+        part = _without_padding(change.image if change.truth is None else change.truth != VOID)
+    image, shown = change.image[part], {word: mask[part] for word, mask in masks.items() if mask is not None}
+    values = {int(value) for mask in shown.values() for value in np.unique(mask)}
+    lost = ", ".join(f"{name} {pixels:,}" for name, pixels in change.lost.items())
+    wrong = f"{change.wrong:.1%} of the labelled pixels are wrong after"
     return {
-        "views": [image, *(overlay(image, mask, colours) for mask in masks)],
-        "caption": f"{change.id}: pixels lost by {lost}",
-        "legend": [(names[value], "#{:02x}{:02x}{:02x}".format(*colours[value])) for value in shown],
+        "views": [("image", image), *((word, overlay(image, mask, colours)) for word, mask in shown.items())],
+        "caption": f"{change.id}: pixels lost by {lost}; {wrong}" if lost else f"{change.id}: nothing lost; {wrong}",
+        "legend": [
+            (names[value], "#{:02x}{:02x}{:02x}".format(*colours[value]))
+            for value in sorted(values - {BACKGROUND, VOID})
+        ]
+        + [("not judged", "#ffffff")] * (VOID in values),
     }
 
 
@@ -311,7 +342,7 @@ def balance_chart(curve: Sequence[CurvePoint]) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3))
-    axes = figure.add_subplot(xlabel="balance moved by", ylabel="mean IoU", ylim=(0, 100))
+    axes = figure.add_subplot(xlabel="balance moved by", ylabel="mean IoU in percent", ylim=(0, 100))
     for kind, colour in (("base", "#1f77b4"), ("taught", "#d62728")):
         points = [(p.balance, value) for p in curve if (value := getattr(p, kind)) is not None]
         axes.plot([balance for balance, _ in points], [value for _, value in points], color=colour, label=kind)

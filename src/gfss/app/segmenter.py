@@ -38,7 +38,7 @@ from gfss.app.regression_check import State, compare, read_validation, support_c
 from gfss.app.report import Report
 from gfss.app.segmentation import Result, segment_image
 from gfss.app.suggest import Suggestion, suggest
-from gfss.app.support import TaughtClass, before_lesson, make_example
+from gfss.app.support import TaughtClass, before_lesson, make_example, refuse_repeated
 from gfss.app.teaching import ClassFit, Estimate, fit_classes, taught_state
 from gfss.common.errors import GfssError, unknown
 from gfss.common.files import versions
@@ -149,11 +149,7 @@ class Segmenter(HubMixin):
             raise GfssError(f"no mask shows '{name}'; label the object in at least one image")
         examples = [make_example(self.network, one, lesson) for one in (*given, *images_without(without))]
         before = next((one for one in self.taught if one.name == name), TaughtClass(name, ()))
-        seen = {example.sha256 for example in before.examples}
-        for example in examples:
-            if example.sha256 in seen:
-                raise GfssError(f"'{name}' was already taught from {example.id}; give every image once")
-            seen.add(example.sha256)
+        refuse_repeated(name, examples, before.examples)
         whole = replace(before, examples=(*before.examples, *examples))
         others = [whole if one.name == name else one for one in self.taught]
         self._become(others if before.examples else [*others, whole])
@@ -237,7 +233,9 @@ class Segmenter(HubMixin):
         look = partial(self.network.score_map, taught=self.state, balance=check_balance(balance))
         return segment_image(image, self.classes, self.network.size, look, tile, len(self.taught))
 
-    def report(self, validation: str | Path | None = None) -> Report:
+    def report(
+        self, validation: str | Path | None = None, *, label: str | None = None, void: int | None = None
+    ) -> Report:
         """What the last lesson changed for every known class, on the support images and a validation folder.
 
         >>> from gfss.data.datasets.scenes import labelled_scene
@@ -245,6 +243,11 @@ class Segmenter(HubMixin):
         >>> _ = model.teach("ring", *labelled_scene("ring"))
         >>> print(model.report())
         After teaching ring...
+
+        Args:
+            validation: labelled images in any of the label formats.
+            label: what their labels call the class that was taught last, or its mask value, if it is not its name.
+            void: their mask value that is neither class nor background, where it is not 255.
         """
         last = self.lesson
         earlier = before_lesson(self.taught, last)
@@ -257,7 +260,7 @@ class Segmenter(HubMixin):
             cases = support_cases(self.taught, self.classes)
             sections.append(compare("the support images", self.network, before, after, cases))
         if validation is not None:
-            data = read_validation(validation, self.classes, new[0] if new else None)
+            data = read_validation(validation, self.classes, new[0] if new else None, label=label, void=void)
             supports = {example.sha256 for one in self.taught for example in one.examples}
             repeated: list[str] = []
             cases = data.cases(self.network, self.classes, supports, repeated)

@@ -122,6 +122,18 @@ def make_example(network: Network, labelled: Labelled, lesson: int) -> Example:
     return Example(labelled.id, sha256, lesson, levels, labels, copies, others, labelled.names, square)
 
 
+def refuse_repeated(name: str, examples: Sequence[Example], before: Sequence[Example]) -> None:
+    """Raise if an image is among those that a class was taught from, or twice among the new ones."""
+    earlier = {example.sha256 for example in before}
+    new: dict[str, str] = {}
+    for example in examples:
+        if example.sha256 in earlier:
+            raise GfssError(f"'{name}' was already taught from {example.id}; give every image once")
+        if example.sha256 in new:
+            raise GfssError(f"{new[example.sha256]} and {example.id} are the same image; leave one of them out")
+        new[example.sha256] = example.id
+
+
 def pixels_hash(image: np.ndarray) -> str:
     """SHA-256 of an image's size and pixels: the same for the same picture, whatever its file is called."""
     return hashlib.sha256(repr(image.shape).encode() + np.ascontiguousarray(image).tobytes()).hexdigest()

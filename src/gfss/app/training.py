@@ -28,7 +28,14 @@ EPOCHS = (6, 40)
 
 
 def train_model(
-    source: Path, *, weights: Path | None = None, epochs: int = 0, seed: int = 0
+    source: Path,
+    *,
+    weights: Path | None = None,
+    epochs: int = 0,
+    seed: int = 0,
+    name: str | None = None,
+    label: str | None = None,
+    void: int | None = None,
 ) -> tuple[Segmenter, dict[str, float | None]]:
     """Train a model on all classes of a labelled data set, on frozen EfficientNet-Lite0 features.
 
@@ -38,11 +45,14 @@ def train_model(
         source: data in any of the label formats; every fifth image is kept for the figures where there is no list.
         weights: file with the encoder's weights, where they are not installed.
         epochs: passes over the images; chosen by their number if 0.
+        name: of the class, where masks of one class have none.
+        label: what the labels call this class, or its mask value.
+        void: the mask value that is neither class nor background, where it is not 255.
 
     Returns:
         The model, and its IoU in percent on the images kept for that: per class, and ``base`` as their mean.
     """
-    train_set, val_set = read_own(source, "train"), read_own(source, "val")
+    train_set, val_set = (read_own(source, split, name=name, label=label, void=void) for split in ("train", "val"))
     if len(train_set) < 2:
         raise GfssError(f"{source} has {len(train_set)} image to train on; label more images, some dozens if possible")
     encoder = build_encoder(ENCODER, weights)

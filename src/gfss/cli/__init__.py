@@ -96,12 +96,16 @@ def _options(
     ray: Annotated[
         str | None, typer.Option(help="Address of a Ray cluster, or local: segment, run, evaluate and tune on it.")
     ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Name or mask value of the class in your labels, if it is not --name.")
+    ] = None,
+    void: Annotated[int | None, typer.Option(help="Value of your masks that is void, if it is not 255.")] = None,
 ) -> None:
     """Teach a segmentation model a new class from one to five labelled images, and keep the classes it knows.
 
     The options below are accepted anywhere on the command line.
     """
-    options.use(runs, device, encoder_weights, threads, plugin, ray)
+    options.use(options.Common(runs, device, encoder_weights, plugin, label, void), threads, ray)
 
 
 def _mount() -> TyperGroup:

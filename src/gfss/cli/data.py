@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gfss.cli import options as o
 from gfss.data import open_dataset
 from gfss.data.contact_sheet import contact_sheet
 from gfss.data.datasets.coco import prepare_coco
@@ -70,11 +71,13 @@ def check(
         list[Path] | None, typer.Option(help="The images, where they are not found by themselves.")
     ] = None,
     masks: Annotated[Path | None, typer.Option(help="The labels, where they are not found by themselves.")] = None,
-    void: Annotated[int | None, typer.Option(help="Mask value that is neither class nor background.")] = None,
 ) -> None:
-    """Describe a data set and list its problems (exit code 1 if there are any)."""
+    """Describe a data set and list its problems (exit code 1 if there are any).
+
+    --void VALUE says which mask value is neither class nor background, if it is not 255.
+    """
     console = Console(soft_wrap=True)
-    findings = check_data(data, root, images=images or (), masks=masks, void=void)
+    findings = check_data(data, root, images=images or (), masks=masks, void=o.common.void)
     for finding in findings:
         _print(console, finding)
     problems = sum(len(texts) for finding in findings for texts in finding.problems.values())

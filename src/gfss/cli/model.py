@@ -51,10 +51,6 @@ def teach(
         list[Path] | None, typer.Option(help="Image or folder of images that do not show the class; may be repeated.")
     ] = None,
     out: Out = None,
-    label: Annotated[
-        str | None, typer.Option(help="Name or mask value of the class in the labels, if it is not --name.")
-    ] = None,
-    void: Annotated[int | None, typer.Option(help="Mask value that is void, if it is not 255.")] = None,
     add: Annotated[bool, typer.Option("--add", help="Add these images to a class that was taught before.")] = False,
     validation: Validation = None,
     guard: Guard = 2.0,
@@ -65,12 +61,16 @@ def teach(
 ) -> None:
     """Teach a model one or more classes from a few labelled images, and show what that changed.
 
+    --label says what the labels call the class, or its mask value, if it is not --name; --void VALUE which mask value
+    is neither class nor background, if it is not 255.
+
     Example: gfss teach voc20-lite0 --name forklift --images photos --masks masks -o yard-model
     """
     from gfss.app.inputs import shows_one_class
     from gfss.app.segmenter import load
 
     target = _target(model, out, name)
+    label, void = o.common.label, o.common.void
     if label and len(name) > 1:
         raise GfssError("--label needs exactly one --name; teach the classes one by one")
     if len(name) > 1 and shows_one_class(images, masks):
@@ -82,7 +82,7 @@ def teach(
     for one in name:
         segmenter.teach(one, images, masks, without=without or (), add=add, label=label, void=void)
     segmenter.join_lessons(first)
-    report = segmenter.report(validation)
+    report = segmenter.report(validation, label=label, void=void)
     _show(report, guard)
     for one in name:
         typer.echo(f"{one}: {segmenter.estimate(one).words}")
@@ -199,7 +199,8 @@ def report(
 ) -> None:
     """Show what the last lesson changed for every known class (exit code 1 if one lost too much).
 
-    Given records (a JSON file or a folder of results), write an HTML page about them instead.
+    --label and --void say how the labels of --validation are to be read, as for gfss teach. Given records (a JSON
+    file or a folder of results), write an HTML page about them instead.
     """
     from gfss.app.segmenter import load
     from gfss.reporting.report import is_results, write_report
@@ -211,7 +212,7 @@ def report(
         raise GfssError("--store needs labelled images to choose a balance from; give them with --validation")
     target = _target(model, None) if store else None
     segmenter = load(model, encoder_weights=o.common.weights)
-    made = segmenter.report(validation)
+    made = segmenter.report(validation, label=o.common.label, void=o.common.void)
     _show(made, guard, page)
     if target is not None:
         for name, value in made.recommended.items():

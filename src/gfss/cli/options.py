@@ -44,12 +44,16 @@ class Common:
         device: where to train and evaluate.
         weights: file with the encoder's weights.
         plugin: file that defines methods.
+        label: name or mask value of the class in labels that are read.
+        void: mask value in labels that are read that is neither class nor background.
     """
 
     runs: Path = RUNS
     device: str = "cpu"
     weights: Path | None = None
     plugin: Path | None = None
+    label: str | None = None
+    void: int | None = None
 
     @property
     def place(self) -> torch.device:
@@ -60,7 +64,7 @@ class Common:
 
 
 common = Common()
-WITH_VALUE = ("--threads", "--device", "--runs", "--encoder-weights", "--plugin", "--ray")
+WITH_VALUE = ("--threads", "--device", "--runs", "--encoder-weights", "--plugin", "--ray", "--label", "--void")
 
 
 def common_first(words: Sequence[str]) -> list[str]:
@@ -82,11 +86,9 @@ def common_first(words: Sequence[str]) -> list[str]:
     return first + rest
 
 
-def use(
-    runs: Path, device: str, weights: Path | None, threads: int, plugin: Path | None, ray: str | None = None
-) -> None:
+def use(given: Common, threads: int, ray: str | None = None) -> None:
     """Take over the options of every command."""
-    common.runs, common.device, common.weights, common.plugin = runs, device, weights, plugin
+    vars(common).update(vars(given))
     if threads > 0:
         import torch
 
@@ -94,8 +96,10 @@ def use(
     if ray:
         from gfss.common.cluster import connect
 
-        if device != "cpu":
-            raise GfssError(f"the workers of a Ray cluster compute on CPUs; leave out --device {device}, or --ray")
+        if given.device != "cpu":
+            raise GfssError(
+                f"the workers of a Ray cluster compute on CPUs; leave out --device {given.device}, or --ray"
+            )
         connect(ray, threads or None)
 
 

@@ -16,8 +16,11 @@ app = typer.Typer()
 def train(
     data: Annotated[Path, typer.Argument(help="Labelled images: a folder, a COCO file, a zip ...", metavar="DATA")],
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder of the new model.")],
+    name: Annotated[str | None, typer.Option(help="Name of the class, where masks of one class have none.")] = None,
 ) -> None:
     """Train a model on all classes of your own labelled images; it can be taught further.
+
+    --label and --void say how the labels are to be read, as for gfss teach.
 
     Example: gfss train my-data -o my-model
     """
@@ -27,7 +30,7 @@ def train(
 
     refuse_foreign(out)
     refuse_unwritable(out if out.exists() else out.absolute().parent)
-    model, figures = train_model(data, weights=o.common.weights)
+    model, figures = train_model(data, weights=o.common.weights, name=name, label=o.common.label, void=o.common.void)
     for name, value in figures.items():
         typer.echo(f"{'mean IoU' if name == 'base' else name:>24} {'-' if value is None else f'{value:.1f}':>6}")
     model.save(out)

@@ -85,8 +85,8 @@ def read_values(path: Path | str) -> np.ndarray:
         wide = file.mode.startswith("I") or file.mode == "F"
         if file.mode not in MASK_MODES and not wide:
             raise GfssError(
-                f"{path} is a {file.mode} image, not an index mask; save one value per pixel (0 background, "
-                f"{VOID} void) or put a labelmap.txt with the colours beside it"
+                f"{path} has colours ({file.mode}), so it is not an index mask; save one value per pixel (0 "
+                f"background, {VOID} void) or put a labelmap.txt with the colours beside it"
             )
         try:
             values = np.asarray(ImageOps.exif_transpose(file))  # as the image is turned

@@ -92,7 +92,7 @@ def _refuse_unusable(content: Mapping[str, Any], name: str) -> None:
         elif isinstance(value, list | tuple):
             left += value
         elif isinstance(value, int) and abs(value) > LARGEST:
-            raise GfssError(f"{name} holds a number of {value.bit_length()} bits; expected at most 63")
+            raise GfssError(f"{name} holds a whole number beyond 2^63; expected at most {LARGEST}")
         elif isinstance(value, str) and ("\0" in value or any("\ud800" <= c <= "\udfff" for c in value)):
             raise GfssError(f"{name} holds a text with a null character or half a character; write it again")
 

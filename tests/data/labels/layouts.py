@@ -280,9 +280,9 @@ TITLES = {
 }
 HEAD = """# Data in its native form
 
-`gfss data check PATH`, `gfss teach ... --images PATH --masks PATH`, `--set data=PATH` of a recipe and
-`--validation PATH` read data sets as they come. Each of these {count} layouts is read as it is; a test makes them and
-lists their files here. Zip files are unpacked by themselves.
+`gfss data check PATH`, `gfss teach ... --images PATH --masks PATH`, `gfss train PATH`, `--validation PATH` and
+`--set data=PATH` of a recipe read data sets as they come. Each of these {count} layouts is read as it is; a test makes
+them and lists their files here. Zip files are unpacked by themselves.
 
 ```sh
 gfss data check PATH
@@ -295,8 +295,12 @@ two ways it names the option that decides:
 |---|---|
 | `--images DIR` | where the images are |
 | `--masks PATH` | where the labels are: a folder, a COCO `.json`, a YOLO `data.yaml`, a `.zip`, a mask |
-| `--label VALUE` | which value of an index mask is the class, 0 too (`teach`) |
+| `--label VALUE` | which value of an index mask is the class, 0 too, or what labels call it, if not `--name` |
 | `--void VALUE` | which mask value is neither class nor background, if it is not 255 |
+| `--name NAME` | what the class is called, where masks do not say it (`teach`, `train`) |
+
+`gfss train` and `--validation` take one path: of two folders that of the masks, whose images are then looked for in the
+folders beside it.
 
 - Masks may have 8, 16 or 32 bits. Values are taken exactly as they are, or refused: nothing is rounded or merged.
 - Folders called train, val, valid, test and so on say which images are for what; `teach` learns from those for training

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -121,7 +122,9 @@ def _has_original_size(root: Path) -> bool:
     return isinstance(about, dict) and bool(about.get("original_size"))
 
 
-def read_own(source: Path, split: str) -> Dataset:
+def read_own(
+    source: Path, split: str, *, name: str | None = None, label: str | None = None, void: int | None = None
+) -> Dataset:
     """One split of a user's data.
 
     A folder in the plain form is taken as it is. Other formats are drawn into index masks once, in the
@@ -130,16 +133,16 @@ def read_own(source: Path, split: str) -> Dataset:
     Args:
         source: a folder, a zip file or a COCO file.
         split: ``train`` or ``val``.
+        name: of the class, where masks of one class have none.
+        label: what the labels call this class, or its mask value.
+        void: the mask value that is neither class nor background, where it is not 255.
     """
-    if is_plain(source):
+    if is_plain(source) and label is None and void is None:
         prepared = (source / "about.json").exists()  # by gfss data prepare, from a public release
         return replace(read_folder(source, split), whole=not prepared)
-    labels = read_labels(source)
-    ids = [path.stem for path in labels.images]
-    if len(set(ids)) != len(ids):
-        twice = next(name for i, name in enumerate(ids) if name in ids[:i])
-        raise GfssError(f"{source} has two images called '{twice}'; rename one of them")
-    masks = labels.files if labels.format == INDEX else drawn_masks(labels)
+    labels = read_labels(source, class_name=label or name, void=void).renamed(label, name)
+    ids = _ids(source, labels)
+    masks = labels.files if labels.format == INDEX else drawn_masks(labels, ids, void)
     chosen = _split(source, split, ids, labels.splits)
     return Dataset(
         name=f"{source.stem} {split}",
@@ -151,16 +154,34 @@ def read_own(source: Path, split: str) -> Dataset:
     )
 
 
+def _ids(source: Path, labels: Labels) -> list[str]:
+    """A name for every image: its file's; where several have it, with the split before it."""
+    names = [path.stem for path in labels.images]
+    times = Counter(names)
+    splits = labels.splits or ("",) * len(names)
+    ids = [f"{split}-{name}" if split and times[name] > 1 else name for split, name in zip(splits, names, strict=True)]
+    twice, count = Counter(ids).most_common(1)[0] if ids else ("", 0)
+    if count > 1:
+        raise GfssError(f"{source} has {count} images called '{twice}'; rename all but one of them")
+    return ids
+
+
 def is_plain(source: Path) -> bool:
     """Whether a folder has the plain form with its two lists."""
     parts = ("images", "masks", "train.txt", "val.txt", "classes.txt")
     return source.is_dir() and all((source / name).exists() for name in parts)
 
 
-def drawn_masks(labels: Labels) -> tuple[Path, ...]:
-    """Index mask files of labels in any format, drawn into the cache where they are not there yet."""
-    folder = cache_folder("labels") / _key(labels)
-    paths = tuple(folder / f"{image.stem}.png" for image in labels.images)
+def drawn_masks(labels: Labels, ids: Sequence[str], void: int | None = None) -> tuple[Path, ...]:
+    """Index mask files of labels in any format, drawn into the cache where they are not there yet.
+
+    Args:
+        labels: what is drawn.
+        ids: a name for every image.
+        void: the value that the labels were read with.
+    """
+    folder = cache_folder("labels") / _key(labels, void)
+    paths = tuple(folder / f"{name}.png" for name in ids)
     todo = [i for i, path in enumerate(paths) if not path.exists()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         work = pool.map(lambda i: write_index_png(paths[i], labels.mask(i)), todo)
@@ -168,9 +189,9 @@ def drawn_masks(labels: Labels) -> tuple[Path, ...]:
     return paths
 
 
-def _key(labels: Labels) -> str:
-    """Changes with the classes and with every label file and image."""
-    digest = hashlib.sha256(json.dumps([labels.format, labels.classes]).encode())
+def _key(labels: Labels, void: int | None) -> str:
+    """Changes with the classes, with how values are read, and with every label file and image."""
+    digest = hashlib.sha256(json.dumps([labels.format, labels.classes, labels.remarks, void]).encode())
     for path in dict.fromkeys(labels.files + labels.images + labels.also):
         stat = path.stat()
         digest.update(f"{path}:{stat.st_size}:{stat.st_mtime_ns};".encode())

@@ -44,6 +44,7 @@ from gfss.data.labels.trees import (
     image_files,
     is_image,
     split_of,
+    tree_beside,
 )
 from gfss.data.labels.values import Meaning, find_meaning
 from gfss.data.labels.yolo import find_yolo, read_yolo
@@ -110,7 +111,10 @@ def _read_folder(
         place = folder or source
         pictures = _find_images([source, beside], images)
         return _with_rest(read_class_folders(sorted_masks, pictures, place, _are_files(images)), pictures)
-    tree = given_tree(folder or source, images) if images else find_tree(source) or _masks_alone(source, beside)
+    if images:
+        tree = given_tree(folder or source, images)
+    else:
+        tree = tree_beside(source) or find_tree(source) or _masks_alone(source, beside)
     if tree is None or not tree.masks:
         raise GfssError(
             f"{source} holds no labels; expected images with masks (PNG), labelme or COCO .json files, YOLO labels, or "
@@ -254,8 +258,8 @@ def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Pa
 def _required(class_name: str | None, masks: Path) -> str:
     if class_name is None:
         raise GfssError(
-            f"the classes of the masks in {masks} have no names; write classes.txt (line i names mask value i), "
-            "or sort binary masks into one folder per class"
+            f"the classes of the masks in {masks} have no names; name the one class with --name NAME, write "
+            "classes.txt (line i names mask value i), or sort binary masks into one folder per class"
         )
     return class_name
 

@@ -70,6 +70,17 @@ class Labels:
         refuse_unknown_values(pixel_counts(mask), self.files[i], len(self.classes))
         return mask
 
+    def renamed(self, old: str | None, new: str | None) -> Labels:
+        """The same with another name for a class; as it is if one of the two names is None."""
+        if old is None or new is None or old == new:
+            return self
+        if old not in self.classes:
+            raise unknown("class", old, self.classes)
+        names = [new if name == old else name for name in self.classes]
+        if len(set(names)) < len(names):
+            raise GfssError(f"the labels have a class '{new}' beside '{old}'; leave --label out, or use another name")
+        return replace(self, classes=tuple(names))
+
     def part(self, split: str) -> Labels:
         """The images of one split."""
         chosen = [i for i, name in enumerate(self.splits) if name == split]

@@ -180,31 +180,43 @@ def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[C
     if not all(isinstance(e["file_name"], str) and _parts(e["file_name"]) for e in content["images"]):
         raise ValueError("an image without a file name")
     classes = unique_names((category["name"] for category in ordered), path)
-    values = {category["id"]: value for value, category in enumerate(ordered, start=1)}
-    instances: dict[int, list[Instance]] = defaultdict(list)
+    values = {_key(category["id"]): value for value, category in enumerate(ordered, start=1)}
+    instances: dict[str, list[Instance]] = defaultdict(list)
     for annotation in content["annotations"]:
         if not annotation.get("segmentation"):
             raise GfssError(
-                f"{path}: annotation {annotation.get('id')} has no segmentation; boxes alone cannot be learned from"
+                f"{path}: annotation {annotation.get('id')} has no segmentation; boxes alone cannot be learned from, "
+                "export polygons or masks"
             )
-        if annotation["category_id"] not in values:
+        if _key(annotation["category_id"]) not in values:
             raise ValueError(
                 f"annotation {annotation.get('id')} is of category {annotation['category_id']}, not listed"
             )
-        value = VOID if annotation.get("iscrowd") else values[annotation["category_id"]]
-        instances[annotation["image_id"]].append(Instance(value, annotation["segmentation"]))
+        value = VOID if annotation.get("iscrowd") else values[_key(annotation["category_id"])]
+        instances[_key(annotation["image_id"])].append(Instance(value, annotation["segmentation"]))
     pictures = [
-        CocoImage(entry["file_name"], *_size(entry), tuple(instances[entry["id"]]))
+        CocoImage(entry["file_name"], *_size(entry), tuple(instances[_key(entry["id"])]))
         for entry in content["images"]
-        if entry["id"] in instances
+        if _key(entry["id"]) in instances
     ]
-    listed = {entry["id"] for entry in content["images"]}
+    listed = {_key(entry["id"]) for entry in content["images"]}
     lost = sum(len(group) for image, group in instances.items() if image not in listed)
     if lost and pictures:
         note(f"{lost} annotation(s) in {path} are of images that it does not list and were left out")
     if not pictures:
         raise GfssError(f"{path} has annotations, but of no image that it lists; export it again")
     return classes, sorted(pictures, key=lambda picture: picture.file_name)
+
+
+def _key(number: Any) -> str:
+    """An id as it is compared: some programs write 7, others "7" or 7.0.
+
+    >>> _key(7), _key("7"), _key(7.0)
+    ('7', '7', '7')
+    """
+    if not isinstance(number, int | float | str):
+        raise TypeError(number)
+    return str(int(number)) if isinstance(number, float) and number.is_integer() else str(number)
 
 
 def _encode(codec: Any, outline: Any, height: int, width: int) -> Any:
@@ -243,8 +255,10 @@ def _polygons(outline: Any, height: int, width: int) -> list[np.ndarray]:
         polygons = [np.asarray(points, dtype=np.float64) for points in outline if len(points) >= 6]  # others: no area
     except (ValueError, TypeError, OverflowError):
         raise ValueError("coordinates that are not numbers") from None
+    if not all(np.isfinite(points).all() for points in polygons):
+        raise ValueError("coordinates that are not numbers")
     far = 2 * max(height, width)
-    if not all((np.abs(points) <= far).all() for points in polygons):  # nor may one be NaN
+    if not all((np.abs(points) <= far).all() for points in polygons):
         raise ValueError("a point lies far outside the image")
     return [points.reshape(-1, 2) for points in polygons]
 

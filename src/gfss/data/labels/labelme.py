@@ -114,6 +114,8 @@ def _outline(shape: dict[str, Any], path: Path, width: int, height: int) -> list
         corners = np.asarray(shape["points"], dtype=np.float64).reshape(-1, 2)
     except (TypeError, ValueError, OverflowError):
         raise GfssError(f"{path} has a '{shape['label']}' with points that are not numbers; draw it again") from None
+    if not np.isfinite(corners).all():
+        raise GfssError(f"{path} has a '{shape['label']}' with points that are not numbers; draw it again")
     outside = ~((corners >= -SLACK) & (corners <= (width + SLACK, height + SLACK))).all(axis=1)
     if outside.any():
         x, y = corners[outside][0]

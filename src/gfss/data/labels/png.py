@@ -41,7 +41,8 @@ def read_index_masks(
     if meaning.plain:
         return Labels(INDEX, classes, pictures, files, lambda i: read_mask(files[i]))
     words = f"{INDEX} with the names of {meaning.source}"
-    return Labels(words, classes, pictures, files, lambda i: meaning.ids(read_values(files[i]), files[i]))
+    named = tuple(path for path in [Path(meaning.source)] if path.is_file())
+    return Labels(words, classes, pictures, files, lambda i: meaning.ids(read_values(files[i]), files[i]), also=named)
 
 
 def _are_black_and_white(files: Iterable[Path]) -> bool:

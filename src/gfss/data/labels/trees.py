@@ -142,6 +142,28 @@ def given_tree(masks: Path, images: Sequence[Path]) -> Tree:
     return Tree(*_without_splits(found, labels), masks)
 
 
+def tree_beside(masks: Path) -> Tree | None:
+    """Masks in a folder of their own, and the images of the same names in the one folder beside it that has them."""
+    names = _bare_names(masks)
+    if not names or IMAGE_WORDS.fullmatch(masks.name.lower()) or not _is_of_masks(masks):
+        return None
+    found: list[Path] = []
+    for folder in sorted(path for path in masks.parent.iterdir() if path.is_dir() and path != masks):
+        word = folder.name.lower()
+        if MASK_WORDS.fullmatch(word) or OTHER_WORDS.fullmatch(word) or word[0] == ".":
+            continue
+        if names <= _bare_names(folder):
+            found.append(folder)
+    if len(found) > 1:
+        found = [folder for folder in found if not _is_of_masks(folder)] or found
+    if len(found) > 1:
+        raise GfssError(
+            f"{found[0]} and {found[1]} both hold images of the names in {masks}; say which with --images {found[0]} "
+            f"or --images {found[1]}"
+        )
+    return given_tree(masks, found) if found else None
+
+
 def _without_splits(images: dict[str, Path], masks: dict[str, Path]) -> tuple[dict[str, Path], dict[str, Path]]:
     """Names without the split where only images or only masks have folders for the splits."""
     if set(images) & set(masks):
@@ -218,8 +240,20 @@ def _decide_by_content(groups: Iterable[list[Path]], roles: dict[Path, str], sou
                 )
             raise GfssError(
                 f"{first} and {second} hold files of the same names, and either could be the masks; say which with "
-                f"--images {first} --masks {second}, or the other way round"
+                f"--images {first} --masks {second}, or the other way round; gfss train and --validation take the "
+                "folder of the masks alone"
             )
+
+
+def _bare_names(folder: Path) -> set[str]:
+    """Names of the image files right inside a folder."""
+    return {bare(os.path.splitext(name)[0]) for name in os.listdir(folder) if is_image(name)}
+
+
+def _is_of_masks(folder: Path) -> bool:
+    """Whether all image files right inside a folder look like masks."""
+    suffixes = {os.path.splitext(name)[1].lower() for name in os.listdir(folder) if is_image(name)}
+    return all(_holds_masks(folder, suffix) for suffix in suffixes)
 
 
 def _holds_masks(folder: Path, suffix: str) -> bool:

@@ -122,7 +122,7 @@ def _objects(path: Path) -> list[tuple[int, np.ndarray]]:
         if not 0 <= value < 255 or len(points) < 6 or len(points) % 2:
             raise GfssError(
                 f"{path}, line {number} has class {words[0]:.20} and {len(points)} numbers; expected a class number "
-                "and x y of three points or more"
+                "from 0 on, and x y of three points or more"
             )
         if not ((points >= -SLACK) & (points <= 1 + SLACK)).all():
             raise GfssError(f"{path}, line {number} has points outside the image; expected shares from 0 to 1")
