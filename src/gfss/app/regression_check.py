@@ -220,7 +220,7 @@ class Validation:
                 repeated.append(readable_name(path))
             square = mirrored_image(image, network.size)
             truth = table[square_label(self.masks(i), network.size)]
-            content = fitted_size(*image.shape[:2], network.size)
+            content = fitted_size(image.shape[0], image.shape[1], network.size)
             yield Case(readable_name(path), network.levels(square), truth, image=square, content=content)
 
 
