@@ -157,3 +157,93 @@ def test_many_annotations_of_one_image_are_still_drawn(tmp_path: Path) -> None:
     photo(tmp_path / "images" / "a.jpg")
     boxes_ = [{"category_id": 3, "segmentation": [box_polygon(i % 20, 2, i % 20 + 3, 9)]} for i in range(500)]
     assert (read_labels(coco_json(tmp_path / "x.json", {"a.jpg": boxes_}, {3: "cat"})).mask(0) == 1).any()
+
+
+def two_images(root: Path) -> None:
+    for number, name in enumerate("ab"):
+        photo(root / "images" / f"{name}.jpg", seed=number)
+        png(root / "masks" / f"{name}.png", boxes(255))
+
+
+@pytest.mark.parametrize("colour", [0, 255])
+def test_a_mask_that_is_drawn_on_transparency(tmp_path: Path, colour: int) -> None:
+    """As drawing programs save it: without its transparency it is one area from edge to edge."""
+    two_images(tmp_path)
+    pixels = np.dstack([np.full((*SIZE, 3), colour, dtype=np.uint8), boxes(255)])
+    for name in "ab":
+        png(tmp_path / "masks" / f"{name}.png", pixels)
+    np.testing.assert_array_equal(read_labels(tmp_path, class_name="cat").mask(0), boxes(1))
+
+
+@pytest.mark.parametrize("kind", ["gif", "tif"])
+def test_a_mask_of_several_pictures(tmp_path: Path, kind: str) -> None:
+    two_images(tmp_path)
+    (tmp_path / "masks" / "a.png").unlink()
+    first, second = (Image.fromarray(boxes(*values)) for values in ((255,), (0, 255)))
+    first.save(tmp_path / "masks" / f"a.{kind}", save_all=True, append_images=[second])
+    with pytest.raises(GfssError, match=rf"a\.{kind} holds 2 pictures; save the one that is the mask"):
+        read_labels(tmp_path, class_name="cat").mask(0)
+
+
+def test_a_mask_with_smaller_copies_of_itself(tmp_path: Path) -> None:
+    """Overviews, as GeoTIFF has them."""
+    two_images(tmp_path)
+    (tmp_path / "masks" / "a.png").unlink()
+    whole = Image.fromarray(boxes(255))
+    copy = whole.resize((WIDTH // 2, HEIGHT // 2))
+    copy.encoderinfo = {"tiffinfo": {254: 1}}
+    whole.save(tmp_path / "masks" / "a.tif", save_all=True, append_images=[copy])
+    np.testing.assert_array_equal(read_labels(tmp_path, class_name="cat").mask(0), boxes(1))
+
+
+def test_names_with_accents_in_one_or_two_characters(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "cafe\u0301.jpg")
+    photo(tmp_path / "images" / "b.jpg")
+    png(tmp_path / "masks" / "caf\u00e9.png", boxes(255))
+    png(tmp_path / "masks" / "b.png", boxes(255))
+    assert len(read_labels(tmp_path, class_name="cat")) == 2
+    assert len(read_labels(tmp_path / "masks", [tmp_path / "images"], "cat")) == 2
+
+
+def test_a_folder_that_holds_itself(tmp_path: Path) -> None:
+    two_images(tmp_path)
+    (tmp_path / "masks" / "self").symlink_to(".")
+    (tmp_path / "images" / "up").symlink_to("..")
+    labels = read_labels(tmp_path, class_name="cat")
+    assert (labels.format, labels.classes, len(labels)) == ("binary masks", ("cat",), 2)
+
+
+def test_a_zip_with_backslashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
+    two_images(tmp_path / "x")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for path in (tmp_path / "x").rglob("*.*"):
+            archive.writestr(f"{path.parent.name}\\{path.name}", path.read_bytes())
+        archive.writestr("..\\..\\evil.txt", "x")
+    assert len(read_labels(tmp_path / "x.zip", class_name="cat")) == 2
+    assert all(path.is_relative_to(tmp_path / "cache" / "unzipped") for path in tmp_path.rglob("evil.txt"))
+
+
+def test_a_value_that_no_mask_has_is_not_another_one(tmp_path: Path) -> None:
+    two_images(tmp_path)
+    with pytest.raises(GfssError, match="have the values 0, 255, and none of them is 9; --label VALUE says"):
+        read_labels(tmp_path, class_name="9")
+
+
+def test_a_data_yaml_without_names_does_not_become_numbers(tmp_path: Path) -> None:
+    photo(tmp_path / "images" / "a.jpg")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "a.txt").write_text("0 0.1 0.1 0.5 0.1 0.5 0.5\n")
+    (tmp_path / "data.yaml").write_text("names: [[cat], [dog]]\n")
+    with pytest.raises(GfssError, match="has no list of class names"):
+        read_labels(tmp_path)
+    (tmp_path / "data.yaml").unlink()
+    os.mkfifo(tmp_path / "data.yaml")
+    with pytest.raises(GfssError, match="is a pipe or a device"):
+        read_labels(tmp_path)
+
+
+@pytest.mark.parametrize(("image", "annotation"), [("1", 1), (1, "1"), (1.0, "1"), ("one", "one")])
+def test_coco_ids_of_several_kinds(tmp_path: Path, image: object, annotation: object) -> None:
+    path = coco(tmp_path, image={"id": image}, annotation={"image_id": annotation, "category_id": "3"})
+    assert read_labels(path).mask(0).any()

@@ -211,6 +211,8 @@ a height of zero | images/0/height | 0
 a height of 10^30 | images/0/height | 10**30
 another height than the image has | images/0/height | 25
 an annotation of an unknown image | annotations/0/image_id | 99
+an image id that is a text | annotations/0/image_id | "1"
+an image id that is a list | annotations/0/image_id | [1]
 an annotation of an unknown category | annotations/0/category_id | 99
 a category id that is a text | annotations/0/category_id | "cat"
 no segmentation | annotations/0/segmentation | ...
@@ -337,6 +339,13 @@ def nan_tiff() -> bytes:
     return array(values, "TIFF")
 
 
+def stack() -> bytes:
+    buffer = io.BytesIO()
+    first, second = Image.fromarray(boxes(1)), Image.fromarray(boxes(0, 1))
+    first.save(buffer, "TIFF", save_all=True, append_images=[second])
+    return buffer.getvalue()
+
+
 def mask_kinds() -> Iterator[Kind]:
     good = array(boxes(1))
     noisy = np.random.default_rng(0).integers(0, 255, SIZE, dtype=np.uint8)
@@ -363,6 +372,8 @@ def mask_kinds() -> Iterator[Kind]:
         "a mask whose image is missing": ("masks/b.png", good),
         "a mask and an image of other names": ("masks/c.png", good),
         "a mask as SVG": ("masks/a.svg", "<svg/>"),
+        "several pictures in one TIFF": ("masks/a.tif", stack()),
+        "white on transparency": ("masks/a.png", array(np.dstack([np.full((*SIZE, 3), 255, np.uint8), boxes(255)]))),
     }
 
     for words, (name, content) in table.items():

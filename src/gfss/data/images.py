@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import colorsys
 import errno
+import unicodedata
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -16,6 +17,7 @@ from threading import Lock
 import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 from torch import Tensor
 
 from gfss.common.errors import GfssError
@@ -25,6 +27,8 @@ from gfss.data.catalog import BACKGROUND, VOID
 UNREADABLE = (OSError, SyntaxError, ValueError)  # what Pillow raises on files that are no good
 MASK_MODES = ("L", "P", "1")  # one 8-bit value per pixel: grey, palette index, black and white
 MAX_PIXELS = 150_000_000  # an image beyond this is a mistake or an attack
+NEW_SUBFILE_TYPE, REDUCED_OR_MASK = 254, 0b101  # TIFF tag of a picture in a file; its bits for copies
+MOST_FRAMES = 50  # of a TIFF file that are looked at
 ORIENTATION = 0x0112  # EXIF tag; values 5 to 8 exchange height and width
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000")  # others may start programs
 
@@ -89,6 +93,7 @@ def read_values(path: Path | str) -> np.ndarray:
                 f"background, {VOID} void) or put a labelmap.txt with the colours beside it"
             )
         try:
+            _refuse_frames(file, path)
             values = np.asarray(ImageOps.exif_transpose(file))  # as the image is turned
         except UNREADABLE as error:
             raise _damaged(path, error) from None
@@ -103,9 +108,38 @@ def read_colours(path: Path) -> np.ndarray:
     """A colour mask as (height, width, 3) uint8: palette applied, transparency dropped."""
     with open_image(path) as file:
         try:
+            _refuse_frames(file, path)
             return np.asarray(ImageOps.exif_transpose(file).convert("RGB"))
         except UNREADABLE as error:
             raise _damaged(path, error) from None
+
+
+def read_transparency(path: Path) -> np.ndarray | None:
+    """The opacity (height, width) uint8 of a mask that is one colour on nothing; None of any other picture."""
+    with open_image(path) as file:
+        if file.mode not in ("RGBA", "LA"):
+            return None
+        try:
+            pixels = np.asarray(ImageOps.exif_transpose(file).convert("RGBA"))
+        except UNREADABLE as error:
+            raise _damaged(path, error) from None
+    colours, opacity = pixels[..., :3][pixels[..., 3] > 0], pixels[..., 3]
+    one = len(colours) and (colours == colours[0]).all() and (opacity == 0).any()
+    return opacity if one else None
+
+
+def _refuse_frames(file: Image.Image, path: Path | str) -> None:
+    """Raise if a mask is a stack or a film: nobody knows which of its pictures is meant."""
+    frames = getattr(file, "n_frames", 1)
+    if frames > 1 and isinstance(file, TiffImageFile):
+        kinds: list[int] = []
+        for number in range(min(frames, MOST_FRAMES)):
+            file.seek(number)
+            kinds.append(int(file.tag_v2.get(NEW_SUBFILE_TYPE, 0)))
+        file.seek(0)
+        frames = sum(not kind & REDUCED_OR_MASK for kind in kinds)  # GeoTIFF keeps smaller copies of itself
+    if frames > 1:
+        raise GfssError(f"{path} holds {frames} pictures; save the one that is the mask of its image, as PNG")
 
 
 def open_image(path: Path) -> Image.Image:
@@ -231,13 +265,19 @@ def overlay(image: np.ndarray, mask: np.ndarray, colours: np.ndarray, strength: 
     return result
 
 
+def composed(name: str) -> str:
+    """A name with accents in their short form: some systems write "é" as two characters, others as one."""
+    return unicodedata.normalize("NFC", name)
+
+
 def images_in(folder: Path) -> dict[str, Path]:
     """Image files of a folder by name without suffix; empty if there is no such folder."""
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*")):
         if path.suffix.lower() not in IMAGE_SUFFIXES or path.name.startswith("."):
             continue
-        if path.stem in found:
-            raise GfssError(f"{folder} holds {found[path.stem].name} and {path.name}; rename one of them")
-        found[path.stem] = path
+        name = composed(path.stem)
+        if name in found:
+            raise GfssError(f"{folder} holds {found[name].name} and {path.name}; rename one of them")
+        found[name] = path
     return found

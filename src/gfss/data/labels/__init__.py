@@ -72,6 +72,8 @@ def read_labels(
             their own names.
         void: the mask value that is neither class nor background, where it is not 255.
     """
+    if not str(source).strip():
+        raise GfssError("no path of the labels was given; expected a folder, .zip, .json, data.yaml or a mask image")
     refuse_special(source)
     if not source.exists():
         raise GfssError(f"{source} does not exist")
@@ -155,7 +157,8 @@ def _class_folders(folder: Path, images: Sequence[Path]) -> dict[str, dict[str, 
     for place in sorted(path for path in folder.iterdir() if path.is_dir()):
         masks = images_in(place)
         word = place.name.lower()
-        if not masks or word in SPLITS or place.name in mirrored or place in images:
+        above = place.is_symlink() and folder.resolve().is_relative_to(place.resolve())  # a link that leads back
+        if not masks or above or word in SPLITS or place.name in mirrored or place in images:
             continue
         if MASK_WORDS.fullmatch(word) or OTHER_WORDS.fullmatch(word):
             continue
@@ -284,8 +287,10 @@ def _unzipped(path: Path) -> Path:
                     "if it is what it should be, unpack it yourself and give the folder"
                 )
             if need > free:
-                raise GfssError(f"{path} unpacks to {need / 1e9:.1f} GB but {free / 1e9:.1f} GB are free; make room")
-            archive.extractall(part)
+                raise GfssError(f"{path} unpacks to {need / 1e6:,.1f} MB but {free / 1e6:,.1f} MB are free; make room")
+            for entry in archive.infolist():
+                entry.filename = entry.filename.replace("\\", "/")  # as some programs of Windows write it
+                archive.extract(entry, part)
         with contextlib.suppress(OSError):  # another process was faster
             part.rename(folder)
     except RuntimeError:

@@ -15,7 +15,7 @@ from gfss.common.files import is_file, read_json
 from gfss.common.progress import note
 from gfss.data.catalog import VOID
 from gfss.data.datasets.base import unique_names
-from gfss.data.images import MAX_PIXELS, image_size
+from gfss.data.images import MAX_PIXELS, composed, image_size
 from gfss.data.labels.base import Labels
 from gfss.data.labels.outlines import refuse_endless
 from gfss.data.labels.trees import image_files
@@ -155,7 +155,7 @@ class Finder:
         if not parts:
             return None
         stem = parts[-1].rpartition(".")[0]
-        known = self.images.get(stem) or self.images.get(parts[-1])
+        known = self.images.get(composed(stem)) or self.images.get(parts[-1])
         if known is not None and (self.stems[stem] == 1 or known.resolve().parts[-len(parts) :] == parts):
             return known
         if self.only:

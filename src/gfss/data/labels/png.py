@@ -10,7 +10,7 @@ import numpy as np
 from gfss.common.errors import GfssError
 from gfss.data.catalog import BACKGROUND, VOID
 from gfss.data.datasets.base import unique_names
-from gfss.data.images import open_image, read_colours, read_mask, read_values
+from gfss.data.images import open_image, read_colours, read_mask, read_transparency, read_values
 from gfss.data.labels.base import Labels, match, on_top
 from gfss.data.labels.values import Meaning
 
@@ -74,6 +74,11 @@ def read_unnamed_masks(
     present = {path: set(np.unique(read_grey(path)).tolist()) for path in files}
     every = set().union(*present.values())
     chosen = int(class_name) if class_name.isdecimal() and int(class_name) in every else None
+    if chosen is None and class_name.isdecimal():
+        raise GfssError(
+            f"the masks in {source} have the values {_few(sorted(every))}, and none of them is {class_name}; --label "
+            "VALUE says which is the class"
+        )
     if chosen is None and void is None:
         if every == PETS and "trimap" in str(files[0].parent).lower():
             pets = Meaning((class_name,), {1: 1, 2: BACKGROUND, 3: VOID}, "a trimap")
@@ -234,6 +239,9 @@ def read_grey(path: Path) -> np.ndarray:
         mode = file.mode
     if mode in ("L", "1", "F") or mode.startswith("I"):
         return read_values(path)
+    drawn = read_transparency(path)
+    if drawn is not None:
+        return drawn
     rgb = read_colours(path)
     if (rgb == rgb[..., :1]).all():
         return rgb[..., 0]

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from gfss.common.errors import GfssError
-from gfss.data.images import IMAGE_SUFFIXES, open_image
+from gfss.data.images import IMAGE_SUFFIXES, composed, open_image
 
 DEEPEST = 5  # folders below the one that was given
 MOST_FILES = 500_000
@@ -179,6 +179,7 @@ def bare(stem: str) -> str:
     >>> bare("001_mask"), bare("berlin_000_gtFine_labelIds"), bare("unmask")
     ('001', 'berlin_000', 'unmask')
     """
+    stem = composed(stem)
     for ending in (*MASK_ENDINGS, *IMAGE_ENDINGS):
         if stem.lower().endswith(ending.lower()) and len(stem) > len(ending):
             return stem[: -len(ending)]

@@ -11,7 +11,7 @@ import yaml
 from PIL import Image, ImageDraw
 
 from gfss.common.errors import GfssError
-from gfss.common.files import read_lines
+from gfss.common.files import read_lines, refuse_special
 from gfss.data.catalog import BACKGROUND
 from gfss.data.datasets.base import unique_names
 from gfss.data.images import image_size
@@ -28,7 +28,8 @@ def find_yolo(root: Path) -> Path | None:
     if labels is None:
         return None
     listing = next((path for path in sorted(root.glob("*.y*ml")) if _names(path, required=False)), None)
-    return listing or root
+    usual = root / "data.yaml"
+    return listing or (usual if usual.exists() else root)
 
 
 def read_yolo(listing: Path, images: Sequence[Path] = ()) -> Labels:
@@ -80,6 +81,7 @@ def _label_file(image: Path) -> Path | None:
 
 def _names(path: Path, required: bool) -> list[str]:
     """Class names of ``data.yaml`` in order of number."""
+    refuse_special(path)
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError, ValueError):
