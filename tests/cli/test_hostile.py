@@ -40,6 +40,12 @@ def test_a_name_that_is_not_known_is_one_plain_sentence(capsys: pytest.CaptureFi
     assert "unknown class 'zebra'; known: none" in err
 
 
+def test_several_files_behind_one_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a shell makes of ``--images *.jpg``."""
+    assert main(["teach", "scenes-tiny", "--name", "x", "--images", "a.jpg", "b.jpg", "--masks", "m"]) == 2
+    assert "an option takes one value: repeat it for every file, or give their folder" in capsys.readouterr().err
+
+
 def test_a_link_that_leads_to_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")

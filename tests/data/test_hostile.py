@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import time
@@ -19,6 +20,7 @@ from gfss.common.errors import GfssError
 from gfss.data.images import read_image
 from gfss.data.labels import read_labels
 from gfss.data.labels.outlines import LONGEST, length, refuse_endless
+from gfss.data.labels.png import UNNAMED
 
 HEIGHT, WIDTH = SIZE
 
@@ -78,9 +80,19 @@ def test_coco_categories_without_a_name(tmp_path: Path, name: object) -> None:
         read_labels(coco(tmp_path, category={"name": name}))
 
 
-@pytest.mark.parametrize("height", [float("inf"), "high", None, [3], -4, 10**30])
-def test_coco_heights_that_are_none(tmp_path: Path, height: object) -> None:
-    with pytest.raises(GfssError, match=r"labels\.json"):
+@pytest.mark.parametrize(
+    ("height", "words"),
+    [
+        (float("inf"), "not whole numbers"),
+        ("high", "not whole numbers"),
+        (None, "an entry of the wrong kind"),
+        ([3], "an entry of the wrong kind"),
+        (-4, "must have the same size"),
+        (10**30, "must have the same size"),
+    ],
+)
+def test_coco_heights_that_are_none(tmp_path: Path, height: object, words: str) -> None:
+    with pytest.raises(GfssError, match=rf"labels\.json .*{words}"):
         read_labels(coco(tmp_path, image={"height": height})).mask(0)
 
 
@@ -91,9 +103,10 @@ def test_run_lengths_that_are_not_whole_numbers(tmp_path: Path, counts: list) ->
         read_labels(coco(tmp_path, annotation={"segmentation": outline})).mask(0)
 
 
-def test_a_labelme_point_beyond_all_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", [10**400, float("nan"), float("inf")])
+def test_a_labelme_point_beyond_all_numbers(tmp_path: Path, value: float) -> None:
     photo(tmp_path / "a.jpg")
-    labelme(tmp_path / "a.json", [("cat", "polygon", [[0, 0], [10**400, 0], [5, 5]])])
+    labelme(tmp_path / "a.json", [("cat", "polygon", [[0, 0], [value, 0], [5, 5]])])
     with pytest.raises(GfssError, match="points that are not numbers"):
         read_labels(tmp_path).mask(0)
 
@@ -247,3 +260,26 @@ def test_a_data_yaml_without_names_does_not_become_numbers(tmp_path: Path) -> No
 def test_coco_ids_of_several_kinds(tmp_path: Path, image: object, annotation: object) -> None:
     path = coco(tmp_path, image={"id": image}, annotation={"image_id": annotation, "category_id": "3"})
     assert read_labels(path).mask(0).any()
+
+
+def test_an_image_that_a_coco_file_lists_twice_is_one(tmp_path: Path) -> None:
+    """Else each of the two would lack the objects of the other."""
+    path = coco(tmp_path)
+    content = json.loads(path.read_text())
+    content["images"] += [content["images"][0], {**content["images"][0], "id": 9}]
+    content["annotations"].append(
+        {**content["annotations"][0], "image_id": 9, "segmentation": [box_polygon(20, 2, 27, 9)]}
+    )
+    write(path, content)
+    labels = read_labels(path)
+    assert len(labels) == 1
+    assert labels.mask(0)[4, [4, 22]].all()
+
+
+def test_jpeg_masks_are_not_many_classes(tmp_path: Path) -> None:
+    two_images(tmp_path)
+    for name in "ab":
+        (tmp_path / "masks" / f"{name}.png").unlink()
+        Image.fromarray(np.roll(boxes(255), 3)).save(tmp_path / "masks" / f"{name}.jpg", quality=30)
+    with pytest.raises(GfssError, match="a JPG cannot hold a mask"):
+        read_labels(tmp_path, class_name=UNNAMED).mask(0)

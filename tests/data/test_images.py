@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -96,3 +97,13 @@ def test_huge_image_is_refused_before_it_is_decoded(tmp_path: Path, read) -> Non
 
 def test_size_without_exif(tmp_path: Path) -> None:
     assert image_size(photo(tmp_path / "x.png")) == SIZE
+
+
+def test_a_tiff_of_satellite_bands_is_named_as_such(tmp_path: Path) -> None:
+    """Five bands of 16 bits."""
+    tags = {256: (3, 4), 257: (3, 3), 258: (3, 16), 259: (3, 1), 262: (3, 1), 273: (4, 200), 277: (3, 5)}
+    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, (kind, value) in tags.items())
+    header = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + struct.pack("<I", 0)
+    (tmp_path / "a.tif").write_bytes(header.ljust(200, b"\0") + bytes(4 * 3 * 5 * 2))
+    with pytest.raises(GfssError, match=r"a\.tif is a TIFF whose bands or bits are not read; save 1, 3 or 4 bands"):
+        read_image(tmp_path / "a.tif")

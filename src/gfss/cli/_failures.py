@@ -75,6 +75,8 @@ def _usage(error: typer.TyperException) -> str:
     if not message or context is None:
         return message
     words = f"{message[0].lower()}{message[1:]}"
+    if words.startswith("got unexpected extra argument"):
+        words += "; an option takes one value: repeat it for every file, or give their folder"
     return (
         f"{words} See {context.command_path} --help"
         if words[-1] == "?"

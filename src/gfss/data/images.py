@@ -27,6 +27,7 @@ from gfss.data.catalog import BACKGROUND, VOID
 UNREADABLE = (OSError, SyntaxError, ValueError)  # what Pillow raises on files that are no good
 MASK_MODES = ("L", "P", "1")  # one 8-bit value per pixel: grey, palette index, black and white
 MAX_PIXELS = 150_000_000  # an image beyond this is a mistake or an attack
+TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # the latter of BigTIFF
 NEW_SUBFILE_TYPE, REDUCED_OR_MASK = 254, 0b101  # TIFF tag of a picture in a file; its bits for copies
 MOST_FRAMES = 50  # of a TIFF file that are looked at
 ORIENTATION = 0x0112  # EXIF tag; values 5 to 8 exchange height and width
@@ -160,6 +161,11 @@ def open_image(path: Path) -> Image.Image:
         raise GfssError(f"{path} cannot be read; check its permissions") from None
     except UnidentifiedImageError:
         kinds = "JPEG, PNG, WebP, BMP, TIFF, GIF, PPM or JPEG 2000"
+        with path.open("rb") as content:
+            if content.read(4) in TIFF_STARTS:
+                raise GfssError(
+                    f"{path} is a TIFF whose bands or bits are not read; save 1, 3 or 4 bands of 8 bits, or 1 of 16"
+                ) from None
         raise GfssError(f"{path} is not an image of a known kind; save it as {kinds}") from None
     except UNREADABLE as error:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:

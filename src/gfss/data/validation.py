@@ -149,6 +149,8 @@ def _named(name: str) -> str:
     """How the class of a command is named: as the labels call it, or by a value."""
     if name == UNNAMED:
         return "NAME"
+    if name.startswith("-"):
+        return f"NAME --label={shlex.quote(name)}"
     return f"NAME --label {name}" if name.isdecimal() else shlex.quote(name)
 
 

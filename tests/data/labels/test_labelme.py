@@ -104,7 +104,7 @@ def test_class_order_of_classes_txt(folder: Path) -> None:
         read_labels(folder).mask(0)
 
 
-@pytest.mark.parametrize("point", [[40, 8], [8, 30], [-5, 8], [8, -5], [float("nan"), 8]])
+@pytest.mark.parametrize("point", [[40, 8], [8, 30], [-5, 8], [8, -5]])
 def test_point_outside_the_image(folder: Path, point: list[float]) -> None:
     labelme(folder / "a.json", [("cat", "polygon", [*BOX, point])])
     with pytest.raises(GfssError, match=r"a\.json has a 'cat' polygon with the point .* outside the image of 32 x 24"):

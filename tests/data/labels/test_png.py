@@ -196,7 +196,7 @@ def test_colour_mask_is_no_binary_mask(tmp_path: Path) -> None:
 def test_masks_without_names(tmp_path: Path) -> None:
     photo(tmp_path / "images" / "a.jpg")
     png(tmp_path / "masks" / "a.png", boxes(1, 2))
-    with pytest.raises(GfssError, match=r"have no names; write classes\.txt"):
+    with pytest.raises(GfssError, match=r"have no names; name the one class with --name NAME, write classes\.txt"):
         read_labels(tmp_path)
 
 

@@ -194,11 +194,12 @@ def _parse(content: dict[str, Any], path: Path) -> tuple[tuple[str, ...], list[C
             )
         value = VOID if annotation.get("iscrowd") else values[_key(annotation["category_id"])]
         instances[_key(annotation["image_id"])].append(Instance(value, annotation["segmentation"]))
-    pictures = [
-        CocoImage(entry["file_name"], *_size(entry), tuple(instances[_key(entry["id"])]))
-        for entry in content["images"]
-        if _key(entry["id"]) in instances
-    ]
+    entries = {_key(entry["id"]): entry for entry in content["images"]}  # an image may be listed twice
+    found: dict[tuple[str, int, int], list[Instance]] = defaultdict(list)
+    for key, entry in entries.items():
+        if key in instances:
+            found[(entry["file_name"], *_size(entry))] += instances[key]
+    pictures = [CocoImage(*place, tuple(outlines)) for place, outlines in found.items()]
     listed = {_key(entry["id"]) for entry in content["images"]}
     lost = sum(len(group) for image, group in instances.items() if image not in listed)
     if lost and pictures:

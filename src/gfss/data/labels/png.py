@@ -83,7 +83,7 @@ def read_unnamed_masks(
         if every == PETS and "trimap" in str(files[0].parent).lower():
             pets = Meaning((class_name,), {1: 1, 2: BACKGROUND, 3: VOID}, "a trimap")
             return _by_meaning(TRIMAP, pets, pictures, files, "1 is the object, 2 the background and 3 uncertain")
-        if class_name != UNNAMED or len(every - {BACKGROUND, VOID}) < 2 or _is_smoothed(every):
+        if class_name != UNNAMED or len(every - {BACKGROUND, VOID}) < 2 or _is_smoothed(every, files):
             return read_binary_masks(masks, images, class_name, source, only)
     left_out = void if void is not None else VOID if chosen != VOID and every - {BACKGROUND, VOID, chosen} else None
     if chosen is not None:
@@ -114,9 +114,9 @@ def _by_meaning(
     return Labels(words, meaning.classes, pictures, files, draw, remarks=(remark,))
 
 
-def _is_smoothed(values: set[int]) -> bool:
-    """Whether values are rather those of smoothed edges than of classes: nearly all greys occur."""
-    return len(values) > 100
+def _is_smoothed(values: set[int], files: Sequence[Path]) -> bool:
+    """Whether values are rather those of smoothed edges than of classes: of JPEG, or nearly all greys."""
+    return len(values) > 100 or any(path.suffix.lower() in (".jpg", ".jpeg") for path in files)
 
 
 def _few(values: Sequence[int]) -> str:
