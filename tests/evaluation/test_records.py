@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gfss.common.errors import GfssError
+from gfss.common.files import versions
 from gfss.evaluation.metrics import summarise
 from gfss.evaluation.records import (
     Record,
@@ -17,7 +18,6 @@ from gfss.evaluation.records import (
     peak_memory_mb,
     read_record,
     same_result,
-    versions,
     write_record,
     write_records,
 )
