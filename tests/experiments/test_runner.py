@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +130,33 @@ def test_two_processes_write_the_record_of_one(data: Path, finished: Path, tmp_p
     first, second = ([read_record(path) for path in find_records([tmp_path / name])] for name in ("one", "two"))
     assert [record.method for record in first] == ["base", "npf", "nsf", "pcn-support"]
     assert all(same_result(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.slow
+def test_two_machines_train_as_two_processes_do(data: Path, tmp_path: Path) -> None:
+    """Two agents of torchrun, each with a process, in place of one with two."""
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny_content(data)))
+    launcher = [sys.executable, "-m", "torch.distributed.run"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+    together = ["--rdzv-backend", "c10d", "--rdzv-endpoint", place, "--rdzv-id", "test", "--local-addr", "127.0.0.1"]
+    starts = {
+        "processes": [["--standalone", "--nproc-per-node", "2"]],
+        "machines": [["--nnodes", "2", "--nproc-per-node", "1", *together]] * 2,
+    }
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for name, options in starts.items():
+        own = ["--runs", str(tmp_path / name / "runs"), "--out", str(tmp_path / name / "results")]
+        agents = [
+            subprocess.Popen([*launcher, *one, "-m", "gfss", "run", str(recipe), *own], cwd=REPOSITORY, env=environment)
+            for one in options
+        ]
+        assert [agent.wait() for agent in agents] == [0] * len(agents)
+    found = [find_records([tmp_path / name / "results"]) for name in starts]
+    assert len(found[0]) == len(found[1]) == 3
+    assert all(same_result(read_record(a), read_record(b)) for a, b in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -332,8 +332,11 @@ def _plain_counts(fits: Sequence[Trial]) -> Tensor:
 def _refined_counts(fits: Sequence[Trial], refiner: MaskRefiner) -> Tensor:
     """The same after the mask refiner."""
     counts: list[Tensor] = []
+    memories: dict[int, ClassMemory] = {}  # one for all images of a group, which are left out together
     for fit in fits:
-        memory = memory_of([other for other in fit.rest if other.shows], refiner, fit.fitted_iou)
+        if id(fit.rest) not in memories:
+            memories[id(fit.rest)] = memory_of([other for other in fit.rest if other.shows], refiner, fit.fitted_iou)
+        memory = memories[id(fit.rest)]
         maps, colours = encoder_maps(fit.example.levels), fit.example.levels[COLOURS].float()
         counts.append(_image_counts(refiner.refine(fit.head, 0, memory, maps, colours)[0, 0], fit.example))
     return torch.stack(counts)

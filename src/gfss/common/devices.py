@@ -181,7 +181,8 @@ def start_workers(device: torch.device = CPU) -> Workers:
         return Workers()
     from lightning_fabric import Fabric  # slow to import
 
-    fabric = Fabric(accelerator=device.type, devices=int(os.environ.get("LOCAL_WORLD_SIZE", world)), strategy="ddp")
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    fabric = Fabric(accelerator=device.type, devices=local, num_nodes=world // local, strategy="ddp")
     fabric.launch()
     atexit.unregister(_leave)
     atexit.register(_leave)
