@@ -18,7 +18,7 @@ from gfss.common.errors import GfssError
 from gfss.evaluation.intervals import Difference, compare, half_widths, student_quantile
 from gfss.evaluation.metrics import Accumulated, PerImage
 from gfss.evaluation.records import Record, read_record, same_result, write_record
-from gfss.reporting.comparison import comparison_tables
+from gfss.reporting.comparison import comparison_tables, matching
 from gfss.reporting.tables import grouped_tables
 
 BASE, NOVEL = ("bus", "car"), ("cat", "dog", "owl")
@@ -237,6 +237,14 @@ def test_the_command_compares_methods_of_the_folder_and_files(
     ):
         assert main(["compare", *words]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_pairs_without_figures_of_single_tasks_are_left_out() -> None:
+    one, other = (record_of([60.0, 61.0], [40.0, 41.0], fold=fold) for fold in (0, 1))
+    old = other.model_copy(update={"per_task": None})
+    assert [len(pairs) for pairs in matching([one, old], [one, other]).values()] == [1]
+    with pytest.raises(GfssError, match="fold 1 has no figures of single tasks"):
+        matching([other], [old])
 
 
 def test_two_records_of_the_same_tasks_are_ambiguous() -> None:

@@ -48,13 +48,14 @@ def comparison_tables(first: Sequence[Record], second: Sequence[Record]) -> list
 
 
 def matching(first: Sequence[Record], second: Sequence[Record]) -> dict[tuple[str, int, str], list[Pair]]:
-    """Records of the same tasks, by data set, shots and protocol."""
+    """Records of the same tasks, by data set, shots and protocol; those without figures of single tasks are left out."""
     others = {_tasks_of(record): record for record in second}
     if len(others) < len(second):
         raise GfssError(
             f"there are several records of {name(second[0])} on the same tasks; give the record file instead of a name"
         )
     groups: dict[tuple[str, int, str], list[Pair]] = defaultdict(list)
+    old: list[Record] = []
     seen: set[tuple[object, ...]] = set()
     for record in first:
         key = _tasks_of(record)
@@ -66,13 +67,15 @@ def matching(first: Sequence[Record], second: Sequence[Record]) -> dict[tuple[st
                 f"there are several records of {name(record)} on the same tasks; give the record file instead of a name"
             )
         seen.add(key)
-        for one in (record, other):
-            if one.per_task is None:
-                raise GfssError(
-                    f"the record of {name(one)} on fold {one.fold} has no figures of single tasks, since an earlier "
-                    "version wrote it; evaluate it again: gfss evaluate RECIPE -o FOLDER"
-                )
-        groups[record.data, record.shots, record.protocol].append((record, other))
+        without = [one for one in (record, other) if one.per_task is None]
+        if not without:
+            groups[record.data, record.shots, record.protocol].append((record, other))
+        old += without[:1]
+    if old and not groups:
+        raise GfssError(
+            f"the record of {name(old[0])} on fold {old[0].fold} has no figures of single tasks, since an earlier "
+            "version wrote it; evaluate it again: gfss evaluate RECIPE -o FOLDER"
+        )
     if not groups:
         raise GfssError(
             "no record of the first is on the same tasks as one of the second; they need the same data, fold, shots, "
