@@ -48,7 +48,7 @@ def comparison_tables(first: Sequence[Record], second: Sequence[Record]) -> list
 
 
 def matching(first: Sequence[Record], second: Sequence[Record]) -> dict[tuple[str, int, str], list[Pair]]:
-    """Records of the same tasks, by data set, shots and protocol; those without figures of single tasks are left out."""
+    """Records of the same tasks, by data set, shots and protocol; those without figures of tasks are left out."""
     others = {_tasks_of(record): record for record in second}
     if len(others) < len(second):
         raise GfssError(
