@@ -319,7 +319,7 @@ def claims(shots: Sequence[int]) -> str:
         worst = [f"{n} {v:+.1f}" for n, v in sorted(behind.items(), key=lambda item: item[1]) if v < 0]
         lines.append(f"{count} shots: IoU on the supports {own:.1f}; behind logistic: {', '.join(worst) or 'none'}")
     for least in (1, 2):
-        lessons = [f for n, figures in sets.items() for f in figures if f["method"] == "gfss" and f["shots"] >= least]
+        lessons = [f for figures in sets.values() for f in figures if f["estimate"] is not None and f["shots"] >= least]
         low, high = ([f for f in lessons if f["iou"] < 25], [f for f in lessons if f["iou"] > 50])
         said = [sum(f["estimate"] < LEARNED_ROUGHLY for f in group) for group in (low, high)]
         lines.append(

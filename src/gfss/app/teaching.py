@@ -34,7 +34,7 @@ LIKE_CLASS = 0.1  # share of a class's own positions that may be less like it th
 RIGHT = 0.8  # share of a known class's pixels that the base model names
 UNSEEN_SHARE = 0.3  # of a further image of a taught class that may be taken for a known class
 DOUBT = 20.0  # points of IoU, divided by the images, that a threshold must gain to lie 1 away from that
-ONE_IMAGE = (94.0, 0.68, -0.93, 12.2)  # of expected_iou; fitted to the tuning sets of docs/experiments/017
+ONE_IMAGE = (88.0, 0.68, -0.85, 12.2)  # of expected_iou; fitted to the tuning sets of docs/experiments/017
 LEARNED_WELL, LEARNED_ROUGHLY = 55.0, 44.0  # estimated IoU; docs/experiments/017 says how often that is right
 
 
