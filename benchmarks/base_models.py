@@ -24,8 +24,8 @@ from gfss.common.files import write_json
 from gfss.data import open_dataset, open_fold
 from gfss.data.episodes import Fold
 from gfss.evaluation.metrics import Accumulated, image_counts
-from gfss.experiments.presets import BASE_PRESETS
-from gfss.experiments.requirements import find_weights
+from gfss.experiments.recipes import find_weights
+from gfss.experiments.spec import BASE_PRESETS
 from gfss.features.bank import Bank, build_bank
 from gfss.models.base_model import BaseModel
 from gfss.models.encoders import build_encoder

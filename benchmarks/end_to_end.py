@@ -42,8 +42,7 @@ from gfss.experiments.recipes import read_recipe
 from gfss.features.bank import build_bank
 from gfss.features.episodes import CHUNK, EpisodeSampler, FeatureStore
 from gfss.methods.base import Method
-from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
+from gfss.methods.pcn import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.ops.upsample import class_map
 
 TURN = 16  # tasks of one way before those of the other

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gfss.common.files import write_json
-from gfss.models.novel.classifier import NovelClassifier, NovelOptions, class_weights, fit_novel
-from gfss.models.ops.dual_fit import dual_is_cheaper
+from gfss.models.novel.classifier import NovelClassifier, NovelOptions, class_weights, dual_is_cheaper, fit_novel
 
 
 def torch_loop(maps: Tensor, labels: Tensor, options: NovelOptions) -> nn.Sequential:

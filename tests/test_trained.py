@@ -9,9 +9,9 @@ import pytest
 from tests.conftest import REPOSITORY
 
 import gfss
-from gfss.experiments.artifacts import stored_artifacts
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import read_recipe
+from gfss.experiments.storage import stored_artifacts
 
 TRAINED = REPOSITORY / "trained"
 METHODS = [("pcn-support", 1), ("pcn-support", 5), ("acastle", 1), ("capl", 1), ("denet", 1), ("pfenet", 1)]

@@ -13,8 +13,7 @@ from gfss.app import model_folder as sources
 from gfss.app.embed import pack
 from gfss.common.errors import GfssError
 from gfss.common.files import write_json
-from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
+from gfss.methods.pcn import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.calibrators.calibrator import PRESETS, Calibrator
 from gfss.training.checkpoints import save_base, save_method
 

@@ -12,7 +12,7 @@ from gfss.evaluation.protocols import Kept, MethodResult, draw_tasks, evaluate_m
 from gfss.features.episodes import EpisodeSampler, Support
 from gfss.methods import build_method
 from gfss.methods.base import Method
-from gfss.methods.score_fusion import NormalisedScoreFusion
+from gfss.methods.pcn import NormalisedScoreFusion
 
 TASKS = 5
 TORN = '{"tasks": 2, "results": {"nsf": {"metrics": {"per-image": [[1.0]], "accumulated": [[1]]}, "seconds": {}}}}'

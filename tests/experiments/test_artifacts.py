@@ -10,11 +10,11 @@ from tests.conftest import REPOSITORY
 
 from gfss.common.files import read_json
 from gfss.evaluation.record_groups import with_later_options
-from gfss.experiments import artifacts, steps
-from gfss.experiments.artifacts import Artifact, distinguishing, remove, stored_artifacts, unneeded
+from gfss.experiments import artifacts
+from gfss.experiments.artifacts import Artifact, Evaluation, Part, base_artifact, method_artifact
 from gfss.experiments.recipes import make_recipe, read_recipe
 from gfss.experiments.spec import Recipe
-from gfss.experiments.steps import Evaluation, Part, base_artifact, method_artifact
+from gfss.experiments.storage import distinguishing, remove, stored_artifacts, unneeded
 from gfss.training.base import BaseOptions
 
 
@@ -56,7 +56,7 @@ def test_another_option_is_another_artefact(changes: dict[str, Any], changed: se
 
 @pytest.mark.parametrize("name", ["../../../X", "/etc/X", "..", "a/../../b", "~"])
 def test_names_of_classes_do_not_lead_out_of_the_folder(name: str, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(steps, "_fingerprint", lambda recipe, split: "")
+    monkeypatch.setattr(artifacts, "_fingerprint", lambda recipe, split: "")
     of = recipe(data="mine", novel_classes=[name], encoder=f"hf:{name}")
     evaluation = Evaluation(of, 0, 1, "paired", 5, 0)
     places = [base_artifact(of, 0).folder(tmp_path), method_artifact(of, 0, "pcn-support", 1).folder(tmp_path)]

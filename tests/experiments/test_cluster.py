@@ -20,7 +20,7 @@ from tests.experiments.tiny_recipe import SMALL, tiny_content
 
 import gfss
 from gfss.app.batch import JOURNAL, segment_files
-from gfss.common import cluster
+from gfss.common import cluster, devices
 from gfss.common.devices import CPU
 from gfss.common.errors import GfssError
 from gfss.evaluation.costs import read_costs
@@ -48,7 +48,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     made.second = made.add_node(num_cpus=1)
     cluster.connect(made.address)
     yield made
-    cluster._connected = None
+    devices.cluster = None
     ray.shutdown()
     made.shutdown()
 
@@ -91,7 +91,7 @@ def slow_job(folder: Path) -> Callable[[], Callable[[int], int]]:
 
 
 def test_results_are_in_order_and_every_worker_starts_once(nodes: Nodes, tmp_path: Path) -> None:
-    connected = cluster.current()
+    connected = devices.connected_cluster()
     assert connected is not None
     assert connected.workers == 2
     assert list(connected.map(slow_job(tmp_path), range(12))) == [number**2 for number in range(12)]
@@ -101,7 +101,7 @@ def test_results_are_in_order_and_every_worker_starts_once(nodes: Nodes, tmp_pat
 
 
 def test_a_node_that_dies_loses_nothing(nodes: Nodes, tmp_path: Path) -> None:
-    connected = cluster.current()
+    connected = devices.connected_cluster()
     assert connected is not None
     results = connected.map(slow_job(tmp_path), range(20))
     found = [next(results) for _ in range(6)]
@@ -113,7 +113,7 @@ def test_errors_of_workers_are_sentences(nodes: Nodes) -> None:
     def make() -> Callable[[int], int]:
         raise GfssError("the recipe asks for something that is not there")
 
-    connected = cluster.current()
+    connected = devices.connected_cluster()
     assert connected is not None
     with pytest.raises(GfssError, match=r"^the recipe asks for something that is not there$"):
         list(connected.map(make, range(3)))
@@ -228,9 +228,9 @@ def kill_once(nodes: Nodes, words: str) -> None:
 def test_settings_are_compared_on_a_cluster(nodes: Nodes, content: dict[str, Any], tmp_path: Path) -> None:
     few = {**content, "methods": {"nsf": None, "pcn-support": SMALL}, "protocols": {"paired": 2}, "folds": [0]}
     run_plan(plan_in(tmp_path / "nodes", make_recipe(few), tuning=True))
-    cluster._connected, connected = None, cluster._connected
+    devices.cluster, connected = None, devices.cluster
     run_plan(plan_in(tmp_path / "one", make_recipe(few), tuning=True))
-    cluster._connected = connected
+    devices.cluster = connected
     assert_same_records(tmp_path / "one" / "results", tmp_path / "nodes" / "results")
 
 
@@ -239,9 +239,9 @@ def test_the_bank_is_that_of_one_process(
 ) -> None:
     recipe = make_recipe(content)
     banks: list[dict[str, bytes]] = []
-    for name, connected in (("nodes", cluster._connected), ("one", None)):
+    for name, connected in (("nodes", devices.cluster), ("one", None)):
         monkeypatch.setenv("GFSS_CACHE", str(tmp_path / name))
-        monkeypatch.setattr(cluster, "_connected", connected)
+        monkeypatch.setattr(devices, "cluster", connected)
         folders = [bank.folder for bank in build_banks(recipe, tmp_path, CPU)]
         banks.append({f"{folder.name}/{name}": data for folder in folders for name, data in contents(folder).items()})
     assert banks[0] == banks[1]

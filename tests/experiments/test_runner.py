@@ -20,17 +20,17 @@ from tests.training.tiny import CLASSES, FOLD, write_data
 from gfss.common.errors import GfssError
 from gfss.evaluation.costs import read_costs
 from gfss.evaluation.records import Record, find_records, read_record, same_result
-from gfss.experiments import runner, steps
-from gfss.experiments.artifacts import stored_artifacts
+from gfss.experiments import artifacts, runner, storage
+from gfss.experiments.artifacts import Evaluation, Part, method_artifact
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import make_recipe
 from gfss.experiments.runner import run_plan
 from gfss.experiments.spec import Recipe
-from gfss.experiments.steps import Evaluation, Part, Plan, method_artifact
+from gfss.experiments.steps import Plan
+from gfss.experiments.storage import stored_artifacts
 from gfss.features.episodes import Support
 from gfss.methods.diam import Diam
-from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NormalisedScoreFusion
+from gfss.methods.pcn import Calibrated, NormalisedScoreFusion
 from gfss.training import base, loop
 
 GOLDEN_IOU = 39.08
@@ -194,13 +194,13 @@ def test_other_files_are_other_artefacts(data: Path, finished: Path, tmp_path: P
     shutil.copytree(data, other)
     recipe = tiny_recipe(other)
     assert not plan_in(finished, recipe).todo  # a copy is the same data
-    steps.data_fingerprint.cache_clear()
+    artifacts.data_fingerprint.cache_clear()
     shutil.copy(other / "masks" / "val_000.png", other / "masks" / "val_001.png")
     assert {step.kind for step in plan_in(finished, recipe).todo} == {"evaluation"}
-    steps.data_fingerprint.cache_clear()
+    artifacts.data_fingerprint.cache_clear()
     shutil.copy(other / "masks" / "train_000.png", other / "masks" / "train_001.png")
     assert len(plan_in(finished, recipe).todo) == 7
-    steps.data_fingerprint.cache_clear()
+    artifacts.data_fingerprint.cache_clear()
 
 
 def test_an_interrupted_run_continues_and_equals_another(
@@ -379,7 +379,7 @@ def test_classes_are_those_of_the_fold_or_named(data: Path) -> None:
 def test_parts_of_images_are_disjoint_and_complete(data: Path) -> None:
     experiment = Experiment(tiny_recipe(data))
     for count in (1, 2, 3):
-        parts = [experiment.images_of(part).tolist() for part in steps.parts(count)]
+        parts = [experiment.images_of(part).tolist() for part in artifacts.parts(count)]
         assert sorted(image for part in parts for image in part) == list(range(40))
         others = experiment.images_of(Part(1, count), others=True)
         assert sorted([*parts[0], *others]) == list(range(40))
@@ -392,7 +392,7 @@ def test_held_out_models_never_saw_what_their_episodes_show(data: Path, finished
     experiment = Experiment(tiny_recipe(data), 0, finished / "runs")
     sources = experiment.held_out_sources(3)
     assert sorted(c for source in sources.sources for c in source.fakes or ()) == sorted(FOLD.base)
-    for part, source in zip(steps.parts(3), sources.sources, strict=True):
+    for part, source in zip(artifacts.parts(3), sources.sources, strict=True):
         card = source.store.model.card
         assert card.classes == tuple(CLASSES[c - 1] for c in source.fold.base)
         assert card.training["epochs"] == 1
@@ -439,24 +439,24 @@ def test_a_resnet_without_weights_is_refused(data: Path, tmp_path: Path, monkeyp
         run_plan(plan_in(tmp_path, recipe))
     (tmp_path / "resnet18.pth").write_bytes(b"weights")
     monkeypatch.setenv("GFSS_WEIGHTS", str(tmp_path))
-    first = steps.base_artifact(recipe, 0).identity
+    first = artifacts.base_artifact(recipe, 0).identity
     (tmp_path / "other.pth").write_bytes(b"others")
-    assert steps.base_artifact(recipe.only(weights=tmp_path / "other.pth"), 0).identity != first
+    assert artifacts.base_artifact(recipe.only(weights=tmp_path / "other.pth"), 0).identity != first
 
 
 def test_what_recipes_and_records_name_is_needed(
     data: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "recipes").mkdir()
-    monkeypatch.setattr(runner, "recipe_names", lambda: [])
+    monkeypatch.setattr(storage, "recipe_names", lambda: [])
     records = {one.identity for one in stored_artifacts(finished / "runs")}
-    assert runner.needed_artifacts([tmp_path]) == set()
-    named = runner.needed_artifacts([finished / "results"])
+    assert storage.needed_artifacts([tmp_path]) == set()
+    named = storage.needed_artifacts([finished / "results"])
     assert named & records  # the method and its base model; held-out models are their parents
     file = tmp_path / "recipes" / "mine.yaml"
     file.write_text(yaml.safe_dump(tiny_content(data)))
-    monkeypatch.setattr(runner, "recipe_names", lambda: [str(file)])
-    assert runner.needed_artifacts([tmp_path]) == records
+    monkeypatch.setattr(storage, "recipe_names", lambda: [str(file)])
+    assert storage.needed_artifacts([tmp_path]) == records
 
 
 def test_a_calibrator_of_other_data_can_be_borrowed(tmp_path: Path) -> None:

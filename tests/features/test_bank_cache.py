@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from gfss.common.errors import GfssError
 from gfss.features.bank import CachedFeatures, cached_images
 from gfss.features.episodes import Support
-from gfss.methods.score_fusion import NovelFitter
+from gfss.methods.pcn import NovelFitter
 from gfss.models.base_model import BINS, Features
 from gfss.models.novel.classifier import NovelOptions
 

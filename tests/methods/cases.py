@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from gfss.data.catalog import VOID
 from gfss.features.episodes import Episode, Query, Support
 from gfss.methods import Context
-from gfss.methods.score_fusion import NovelFitter
+from gfss.methods.pcn import NovelFitter
 from gfss.models.base_model import BINS, BaseCard, BaseModel, Features, PyramidHead
 from gfss.models.encoders.base import TinyEncoder
 from gfss.models.novel.classifier import NovelOptions

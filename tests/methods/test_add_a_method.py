@@ -12,10 +12,11 @@ import yaml
 from tests.experiments.tiny_recipe import tiny_content
 from tests.methods.cases import make_context, make_episode, map_labels
 
+import gfss.methods as plugins
 from gfss.cli import main
 from gfss.common.errors import GfssError
 from gfss.evaluation.records import read_records
-from gfss.methods import TRAINED, UNTRAINED, build_method, plugins
+from gfss.methods import TRAINED, UNTRAINED, build_method
 from gfss.methods.base import Method
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "add-a-method.md"

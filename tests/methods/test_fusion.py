@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from gfss.methods.pcn import normalised_parameter_fusion, normalised_score_fusion, score_fusion
 from gfss.methods.prototypes import masked_average
-from gfss.methods.score_fusion import normalised_parameter_fusion, normalised_score_fusion, score_fusion
 from gfss.models.ops.upsample import mask_shares
 
 

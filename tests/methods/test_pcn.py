@@ -14,8 +14,7 @@ from torch import nn
 from gfss.data.catalog import VOID
 from gfss.methods import build_method
 from gfss.methods.losses import calibration_loss
-from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter, ScoreFusion
+from gfss.methods.pcn import Calibrated, NormalisedScoreFusion, NovelFitter, ScoreFusion
 from gfss.models.calibrators.calibrator import PRESETS, Calibrator
 from gfss.models.calibrators.pcn_support import build_support_memory, log_odds_scores, similarity_maps
 from gfss.models.novel.classifier import NovelOptions

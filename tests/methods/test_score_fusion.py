@@ -17,8 +17,8 @@ from gfss.data.catalog import VOID
 from gfss.features.bank import CachedFeatures, cached_images
 from gfss.features.episodes import Support
 from gfss.methods.base import Method
+from gfss.methods.pcn import RULES, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.methods.prototypes import Imprint, NormalisedParameterFusion
-from gfss.methods.score_fusion import RULES, NormalisedScoreFusion, NovelFitter, RuleFusion, ScoreFusion
 from gfss.models.novel.classifier import NovelOptions
 
 QUICK = NovelOptions(hidden=8, steps=15)
@@ -130,7 +130,7 @@ def test_another_class_never_changes_base_scores() -> None:
 
 
 def test_methods_with_one_fitter_fit_a_support_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    import gfss.methods.score_fusion as fitted
+    import gfss.methods.pcn as fitted
 
     calls: list[int] = []
     fit = fitted.fit_novel

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gfss.methods.score_fusion import RULES, split
+from gfss.methods.pcn import RULES, split
 
 Rule = Callable[[list[float], int], list[float]]
 

@@ -32,7 +32,7 @@ def test_everything_once_and_then_reused(tmp_path: Path, scenes_root: Path, monk
     def not_again(*_: object, **__: object) -> None:
         raise AssertionError("what is there is used")
 
-    for step in ("train_base_step", "train_method_step", "evaluate_step"):
+    for step in ("train_base_step", "train_method_step", "evaluate_together"):
         monkeypatch.setattr(f"gfss.experiments.runner.{step}", not_again)
     assert quickstart(tmp_path, tasks=1)[0].read_text() == text
 

@@ -17,8 +17,7 @@ from gfss.data.episodes import Fold, make_fold
 from gfss.features.bank import Bank, build_bank
 from gfss.features.episodes import EpisodeSampler, FeatureStore
 from gfss.methods import Context, build_method
-from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NovelFitter
+from gfss.methods.pcn import Calibrated, NovelFitter
 from gfss.models.base_model import BaseCard, BaseModel, PyramidHead
 from gfss.models.encoders import build_encoder
 from gfss.models.novel.classifier import NovelOptions

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from gfss.app.inputs import Picture, output_names
 from gfss.app.segmentation import Result, frames, georeference, is_video, write_geotiff
-from gfss.common.cluster import current
+from gfss.common.devices import connected_cluster
 from gfss.common.errors import GfssError
 from gfss.common.files import DISK_FULL, program_hash, write_atomically
 from gfss.common.progress import note, track
@@ -117,7 +117,7 @@ def segment_files(
 
 def _outcomes(model: Segments, writing: Writing, files: Sequence[File]) -> Iterator[tuple[File, list[str] | GfssError]]:
     """The lines about every file, or why it was skipped."""
-    cluster = current()
+    cluster = connected_cluster()
     if cluster is None:
         yield from ((one, _outcome(model, writing, one)) for one in files)
         return

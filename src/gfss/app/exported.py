@@ -21,7 +21,6 @@ from gfss.app.segmentation import Result, segment_image
 from gfss.common.errors import GfssError, printable
 
 LARGEST_INPUT = 4096  # pixels of a side
-ENDINGS = (".onnx", ".xml")
 
 
 class ExportedModel(ABC):
@@ -106,11 +105,6 @@ class OpenvinoModel(ExportedModel):
 
     def _run(self, images: np.ndarray) -> np.ndarray:
         return np.asarray(self._compiled(images)[0])
-
-
-def is_exported(path: str) -> bool:
-    """Whether a name is that of an exported model."""
-    return path.endswith(ENDINGS)
 
 
 def open_exported(path: str | Path) -> ExportedModel:

@@ -84,7 +84,7 @@ class Segmenter(HubMixin):
         self.half = half
         self.taught = tuple(taught)
         self.fits = tuple(fits if fits is not None else fit_classes(self.taught, network))
-        self.state = taught_state(self.taught, self.fits, self.network)
+        self.state = taught_state(self.taught, self.fits, self.network) if self.taught else None
         self._changes = changes
         self._origin, self._expected = (origin[0].resolve(), origin[1]) if origin else (None, None)
         self._known = self._lessons()  # what may be left out when saving: it was left out on purpose

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gfss.app.report import Report
 
 app = typer.Typer()
+EXPORTED = (".onnx", ".xml")  # endings of exported models
 
 
 class Format(StrEnum):
@@ -110,11 +111,11 @@ def segment(
 ) -> None:
     """Write a mask for every image: an index PNG of its size; classes.txt names the values."""
     from gfss.app.batch import segment_files
-    from gfss.app.exported import is_exported, open_exported
+    from gfss.app.exported import open_exported
     from gfss.app.inputs import find_images
     from gfss.app.segmenter import load
 
-    network = open_exported(model) if is_exported(model) else load(model, encoder_weights=o.common.weights)
+    network = open_exported(model) if Path(model).suffix in EXPORTED else load(model, encoder_weights=o.common.weights)
     paths = find_images(images)
     for line in segment_files(network, paths, out, balance=balance, tile=tile, overlay=overlay, scores=scores):
         typer.echo(line)

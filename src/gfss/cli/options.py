@@ -106,7 +106,7 @@ def use(given: Common, threads: int, ray: str | None = None) -> None:
 def open_recipe(name: str, changes: Sequence[str] | None) -> Recipe:
     """The recipe that a command line describes; methods of plugins are known from here on."""
     from gfss.experiments.recipes import read_recipe
-    from gfss.methods.plugins import load_installed, load_plugin
+    from gfss.methods import load_installed, load_plugin
 
     load_installed()
     if common.plugin:

@@ -136,7 +136,7 @@ def _records(places: list[Path]) -> list[Record]:
 
 def _figure(name: str, plan: Plan) -> Path:
     from gfss.experiments.experiment import Experiment
-    from gfss.experiments.requirements import missing
+    from gfss.experiments.recipes import missing
     from gfss.reporting.figures import make_figure
     from gfss.reporting.overview import draw_overview
 
@@ -180,8 +180,7 @@ def _say_what_is_missing(
     Args:
         given: the recipe's name, and changes of it.
     """
-    from gfss.experiments.recipes import read_recipe
-    from gfss.experiments.requirements import missing
+    from gfss.experiments.recipes import missing, read_recipe
     from gfss.reporting.paper_tables import TABLES
     from gfss.reporting.reproduce import missing_rows
 

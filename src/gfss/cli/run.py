@@ -49,7 +49,7 @@ def run(
     an interruption the same command continues.
     """
     from gfss.common.progress import console
-    from gfss.experiments.requirements import missing
+    from gfss.experiments.recipes import missing
     from gfss.experiments.runner import build_banks, run_plan
     from gfss.experiments.steps import Plan
 

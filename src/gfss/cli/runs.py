@@ -16,7 +16,7 @@ MEGABYTE = 1e6
 @app.callback(invoke_without_command=True)
 def runs(context: typer.Context) -> None:
     """List the artefacts in the folder of runs, with the settings in which they differ."""
-    from gfss.experiments.artifacts import distinguishing, stored_artifacts
+    from gfss.experiments.storage import distinguishing, stored_artifacts
 
     if context.invoked_subcommand:
         return
@@ -35,8 +35,7 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
     """Remove what no recipe, no record (in results or tuning) and no other artefact needs."""
-    from gfss.experiments.artifacts import remove, stored_artifacts, unneeded
-    from gfss.experiments.runner import needed_artifacts
+    from gfss.experiments.storage import needed_artifacts, remove, stored_artifacts, unneeded
 
     found = unneeded(stored_artifacts(o.common.runs), needed_artifacts())
     if not found:

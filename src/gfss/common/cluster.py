@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from gfss.common import devices
 from gfss.common.errors import GfssError
 from gfss.common.files import program_hash
 
@@ -91,7 +92,6 @@ class Cluster:
         return output
 
 
-_connected: Cluster | None = None
 _job: tuple[str, Job[Any, Any]] | None = None  # of a worker: the last one, and which it is
 
 
@@ -102,7 +102,6 @@ def connect(address: str, workers: int | None = None) -> Cluster:
         address: HOST:PORT of the head node, or "local" to start workers on this machine.
         workers: on this machine, one for each core if left out.
     """
-    global _connected
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
     import ray.exceptions
@@ -118,8 +117,8 @@ def connect(address: str, workers: int | None = None) -> Cluster:
         raise GfssError(
             f"no Ray cluster answers at '{address}' ({reason}); start one with 'ray start --head', or use --ray local"
         ) from None
-    _connected = Cluster(ray)
-    return _connected
+    devices.cluster = Cluster(ray)
+    return devices.cluster
 
 
 def _knock(address: str) -> None:
@@ -127,11 +126,6 @@ def _knock(address: str) -> None:
     host, _, port = address.rpartition(":")
     if port.isdecimal():
         socket.create_connection((host, int(port)), KNOCK_SECONDS).close()
-
-
-def current() -> Cluster | None:
-    """The cluster that this process is connected to, None if it works alone."""
-    return _connected
 
 
 def _work(key: str, start: list[Any], item: Any) -> tuple[Any, str | None]:

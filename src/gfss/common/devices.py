@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -23,12 +23,16 @@ from torch import Tensor, nn
 
 from gfss.common.errors import GfssError, unknown
 
+if TYPE_CHECKING:
+    from gfss.common.cluster import Cluster
+
 CPU = torch.device("cpu")
 KINDS = ("cpu", "cuda")
 Item = TypeVar("Item")
 Output = TypeVar("Output")
 Thing = TypeVar("Thing")
 T = TypeVar("T")
+cluster: Cluster | None = None  # set by :func:`gfss.common.cluster.connect`
 
 
 def device_name(device: torch.device) -> str:
@@ -144,6 +148,11 @@ class Workers:
         dist.all_reduce(flat)
         for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
             parameter.grad = part.view_as(parameter)
+
+
+def connected_cluster() -> Cluster | None:
+    """The cluster that this process is connected to, None if it works alone."""
+    return cluster
 
 
 def started_processes() -> int:

@@ -13,7 +13,8 @@ import platform
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Collection, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
@@ -176,6 +177,24 @@ def read_lines(path: Path) -> list[str]:
         raise GfssError(f"{path} is not UTF-8 text (byte {error.start + 1}); save it as UTF-8") from None
     except OSError as error:
         raise GfssError(f"{path} cannot be read ({(error.strerror or 'no reason given').lower()})") from None
+
+
+def composed(name: str) -> str:
+    """A name with accents in their short form: some systems write "é" as two characters, others as one."""
+    return unicodedata.normalize("NFC", name)
+
+
+def files_by_name(folder: Path, suffixes: Collection[str]) -> dict[str, Path]:
+    """Files of a folder with some suffixes, by name without suffix; empty if there is no such folder."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*")):
+        if path.suffix.lower() not in suffixes or path.name.startswith("."):
+            continue
+        name = composed(path.stem)
+        if name in found:
+            raise GfssError(f"{folder} holds {found[name].name} and {path.name}; rename one of them")
+        found[name] = path
+    return found
 
 
 def versions(device: str = "cpu") -> dict[str, str]:

@@ -246,6 +246,18 @@ def make_fold(classes: int, fold: int, folds: int = FOLDS, interleaved: bool = F
     return Fold(tuple(int(i) for i in base), tuple(int(i) for i in novel))
 
 
+def open_fold(data: str, classes: int, fold: int, contiguous: bool = False) -> Fold:
+    """Fold ``fold`` under the convention of a data set.
+
+    Args:
+        data: name or path as for ``open_dataset``.
+        classes: how many classes the data set has.
+        fold: 0 to 3.
+        contiguous: for COCO, blocks of ids instead of every fourth id.
+    """
+    return make_fold(classes, fold, interleaved=data == "coco" and not contiguous)
+
+
 def fold_of_names(classes: Sequence[str], novel: Sequence[str]) -> Fold:
     """A fold whose novel classes are given by name (own data)."""
     for name in novel:

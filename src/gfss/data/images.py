@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import colorsys
 import errno
-import unicodedata
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -269,21 +268,3 @@ def overlay(image: np.ndarray, mask: np.ndarray, colours: np.ndarray, strength: 
         blend = (1 - strength) * image[part][shown] + strength * colours[mask[part][shown]]
         result[part][shown] = blend.astype(np.uint8)
     return result
-
-
-def composed(name: str) -> str:
-    """A name with accents in their short form: some systems write "é" as two characters, others as one."""
-    return unicodedata.normalize("NFC", name)
-
-
-def images_in(folder: Path) -> dict[str, Path]:
-    """Image files of a folder by name without suffix; empty if there is no such folder."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*")):
-        if path.suffix.lower() not in IMAGE_SUFFIXES or path.name.startswith("."):
-            continue
-        name = composed(path.stem)
-        if name in found:
-            raise GfssError(f"{folder} holds {found[name].name} and {path.name}; rename one of them")
-        found[name] = path
-    return found

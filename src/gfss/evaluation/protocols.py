@@ -119,6 +119,8 @@ class Kept:
             most: tasks that are asked for.
         """
         self._most = most
+        if not self.path.exists():
+            return 0
         known = deepcopy(results)
         try:
             content = read_json(self.path)
@@ -150,6 +152,8 @@ class Kept:
 
     def _known(self) -> int:
         """Tasks that the file knows; 0 if there is none, or a torn one."""
+        if not self.path.exists():
+            return 0
         try:
             return int(read_json(self.path)["tasks"])
         except (GfssError, KeyError, TypeError, ValueError):

@@ -14,16 +14,14 @@ from gfss.common.errors import GfssError
 from gfss.data import open_dataset, open_fold
 from gfss.data.datasets.base import Dataset
 from gfss.data.episodes import Fold, fold_of_names
-from gfss.experiments.artifacts import Artifact
-from gfss.experiments.requirements import find_weights, missing_weights
+from gfss.experiments.artifacts import Artifact, FoldName, Part, base_artifact, method_artifact, parts
+from gfss.experiments.recipes import find_weights, missing_weights
 from gfss.experiments.spec import Recipe
-from gfss.experiments.steps import FoldName, Part, base_artifact, method_artifact, parts
 from gfss.features.bank import Bank, build_bank
 from gfss.features.episodes import EpisodeSampler, FeatureStore, HeldOutSamplers
 from gfss.methods import Context, build_method, inner_method
 from gfss.methods.base import Method
-from gfss.methods.pcn import Calibrated
-from gfss.methods.score_fusion import NormalisedScoreFusion, NovelFitter
+from gfss.methods.pcn import Calibrated, NormalisedScoreFusion, NovelFitter
 from gfss.models.base_model import BaseModel
 from gfss.models.calibrators.calibrator import Calibrator
 from gfss.models.encoders import build_encoder

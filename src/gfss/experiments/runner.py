@@ -18,8 +18,8 @@ from typing import Any, cast
 import torch
 
 from gfss.common import devices
-from gfss.common.cluster import Cluster, current
-from gfss.common.devices import Workers, is_first, start_workers, started_processes
+from gfss.common.cluster import Cluster
+from gfss.common.devices import Workers, connected_cluster, is_first, start_workers, started_processes
 from gfss.common.errors import GfssError
 from gfss.common.files import read_json, versions
 from gfss.data.episodes import Task, task
@@ -33,16 +33,14 @@ from gfss.evaluation.records import (
     Run,
     peak_memory_mb,
     per_task,
-    read_records,
     write_records,
 )
-from gfss.experiments.artifacts import Artifact, plain
+from gfss.experiments.artifacts import Artifact, Evaluation, evaluations, is_stored, plain
 from gfss.experiments.experiment import Experiment
-from gfss.experiments.recipes import read_recipe, recipe_names
-from gfss.experiments.requirements import missing
+from gfss.experiments.recipes import missing
 from gfss.experiments.sharing import SHARES, Piece, map_experiments, waves
 from gfss.experiments.spec import Recipe
-from gfss.experiments.steps import Evaluation, Plan, Step, is_stored
+from gfss.experiments.steps import Plan, Step
 from gfss.features.bank import Bank, check_bank
 from gfss.features.episodes import EpisodeSampler
 from gfss.methods.pcn import Calibrated
@@ -65,7 +63,7 @@ def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> lis
         raise GfssError(sentence)
     if plan.tuning and started_processes() > 1:
         raise GfssError("settings are compared by one process; start gfss tune without torchrun")
-    if cluster := current():
+    if cluster := connected_cluster():
         _train_on(cluster, plan, say)
         steps = [step for step in steps if step.evaluation]
     experiment = None
@@ -74,7 +72,7 @@ def run_plan(plan: Plan, say: Callable[[str], None] = lambda words: None) -> lis
         if experiment is None or step.fold != experiment.fold:  # the features of one fold are in memory at a time
             experiment = Experiment(plan.recipe, step.fold, plan.runs, plan.device)
         if step.evaluation:
-            records += evaluate_step(experiment, step, plan.out)
+            records += evaluate_together(experiment, step.evaluation, step.left, plan.out)
         else:
             _note_cost(plan, step, train_step(experiment, step))
     return records
@@ -107,13 +105,10 @@ def evaluate_recipe(recipe: Recipe, runs: Path, device: torch.device, out: Path 
     """
     if sentence := missing(recipe):
         raise GfssError(sentence)
-    plan = Plan(recipe, runs)
     for fold in recipe.folds:
         experiment = Experiment(recipe, fold, runs, device)
-        for evaluation in plan.evaluations(fold):
-            if evaluation.shots:
-                step = Step("evaluation", fold, "todo", 0, evaluation=evaluation, left=recipe.evaluated)
-                yield from evaluate_step(experiment, step, out)
+        for evaluation in evaluations(recipe, fold):
+            yield from evaluate_together(experiment, evaluation, recipe.evaluated, out)
 
 
 def build_banks(recipe: Recipe, runs: Path, device: torch.device) -> list[Bank]:
@@ -125,17 +120,6 @@ def build_banks(recipe: Recipe, runs: Path, device: torch.device) -> list[Bank]:
     for bank in banks:
         check_bank(bank)
     return banks
-
-
-def needed_artifacts(folders: Sequence[Path] = (Path("results"), Path("tuning"))) -> set[str]:
-    """Identities of all artefacts that the recipes at hand or the records in some folders name."""
-    needed: set[str] = set()
-    for name in recipe_names():
-        recipe = read_recipe(name)
-        for plan in (Plan(recipe), Plan(recipe, tuning=True)) if name.startswith("tuning/") else (Plan(recipe),):
-            needed.update(identity for fold in recipe.folds for identity in plan.artifacts(fold))
-    there = [folder for folder in folders if any(folder.rglob("*.json"))]
-    return needed.union(*(record.artifacts for record in (read_records(there) if there else ())))
 
 
 @contextmanager
@@ -217,14 +201,15 @@ def _key(experiment: Experiment, artifact: Artifact) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def evaluate_step(experiment: Experiment, step: Step, out: Path | None) -> list[Record]:
+def evaluate_together(
+    experiment: Experiment, evaluation: Evaluation, names: Sequence[str], out: Path | None
+) -> list[Record]:
     """Evaluate methods on the same tasks; one record each, the same whether one process works or several.
 
     Args:
+        names: of the methods.
         out: folder of records; if writing fails, the same call finds all results still there. None writes nothing.
     """
-    evaluation = step.evaluation
-    assert evaluation is not None
     if not evaluation.shots:
         records = [_base_record(experiment, evaluation)]
         _write(records, evaluation, out)
@@ -232,43 +217,42 @@ def evaluate_step(experiment: Experiment, step: Step, out: Path | None) -> list[
     start = time.perf_counter()
     source, supports, drawn = _opened(experiment, evaluation)
     prepared = time.perf_counter() - start
-    cluster = current()
+    cluster = connected_cluster()
     workers = start_workers(experiment.device) if started_processes() > 1 else Workers()
     world = min(SHARES, len(drawn)) if cluster else workers.world
     shares = [Workers(rank, world) for rank in range(world)]
     if cluster:
-        pieces: list[Piece] = [(experiment.fold, (step, one)) for one in shares]
+        pieces: list[Piece] = [(experiment.fold, (evaluation, names, one)) for one in shares]
         shared = list(map_experiments(cluster, evaluate_share, experiment.recipe, experiment.runs, pieces))
     else:
-        shared = workers.gather(evaluate_share(experiment, step, workers))
+        shared = workers.gather(evaluate_share(experiment, evaluation, names, workers))
     results = {name: reduce(add, (part[name] for part in shared)) for name in shared[0]}
     seconds = {"prepare": prepared, "all methods": time.perf_counter() - start}
     order = [number for one in shares for number in range(len(drawn))[one.rank :: one.world]]
     records = [
         _record(experiment, evaluation, name, results[name], (drawn, order), supports or source, seconds)
-        for name in step.left
+        for name in names
     ]
     if workers.rank == 0:
         _write(records, evaluation, out)
     workers.wait()  # until the first process has written them
     for one in shares if cluster else [workers]:
-        _kept(experiment, step, one, len(drawn[one.rank :: one.world])).remove()
+        _kept(experiment, evaluation, names, one, len(drawn[one.rank :: one.world])).remove()
     return records
 
 
-def evaluate_share(experiment: Experiment, step: Step, share: Workers) -> dict[str, MethodResult]:
+def evaluate_share(
+    experiment: Experiment, evaluation: Evaluation, names: Sequence[str], share: Workers
+) -> dict[str, MethodResult]:
     """Results of one of the processes, or workers of a cluster, that share the tasks of an evaluation."""
-    evaluation = step.evaluation
-    assert evaluation is not None
     source, supports, drawn = _opened(experiment, evaluation)
-    methods = [experiment.method(name, evaluation.shots, left_out=evaluation.part) for name in step.left]
+    methods = [experiment.method(name, evaluation.shots, left_out=evaluation.part) for name in names]
     own = drawn[share.rank :: share.world]
-    return evaluate_methods(methods, source, own, supports, _kept(experiment, step, share, len(own)))
+    return evaluate_methods(methods, source, own, supports, _kept(experiment, evaluation, names, share, len(own)))
 
 
-def _kept(experiment: Experiment, step: Step, share: Workers, tasks: int) -> Kept:
-    assert step.evaluation is not None
-    artifacts = {name: step.evaluation.artifact(name) for name in step.left}
+def _kept(experiment: Experiment, evaluation: Evaluation, names: Sequence[str], share: Workers, tasks: int) -> Kept:
+    artifacts = {name: evaluation.artifact(name) for name in names}
     about = {"evaluations": {name: one.identity for name, one in artifacts.items()}, "device": experiment.device.type}
     about |= {"trained": [_key(experiment, one) for one in artifacts.values()], "share": [share.rank, share.world]}
     return kept_results(about, tasks)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gfss.common.cluster import Cluster
+from gfss.experiments.artifacts import FoldName, is_stored
 from gfss.experiments.experiment import Experiment
 from gfss.experiments.spec import Recipe
-from gfss.experiments.steps import FoldName, Plan, Step, is_stored
-from gfss.methods.plugins import LOADED, load_installed, load_plugin
+from gfss.experiments.steps import Plan, Step
+from gfss.methods import LOADED, load_installed, load_plugin
 
 SHARES = 64  # of an evaluation, at most; the same on any cluster, so that what was done is found again
 Output = TypeVar("Output")

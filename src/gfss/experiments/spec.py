@@ -8,6 +8,7 @@ Options of a stage are the name of a preset (``base: paper``) or a preset with c
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -30,7 +31,6 @@ from gfss.common.errors import quoted, unknown
 from gfss.data import NAMES as PUBLIC_DATA
 from gfss.data.datasets.base import MIN_AREA
 from gfss.evaluation.protocols import ProtocolName
-from gfss.experiments.presets import BASE_PRESETS, DIAM_PRESETS, NOVEL_PRESETS, from_preset, training_from
 from gfss.methods import (
     CALIBRATOR_SUFFIXES,
     LEARNED,
@@ -41,18 +41,59 @@ from gfss.methods import (
     needed_levels,
     training_shots,
 )
-from gfss.methods.diam_options import DiamOptions
+from gfss.methods.diam_options import CHOSEN, PROGRAM, PUBLISHED, DiamOptions
 from gfss.models.calibrators.calibrator import PRESETS as CALIBRATOR_PRESETS
 from gfss.models.calibrators.calibrator import CalibratorOptions
-from gfss.models.encoders import HUGGING_FACE, usual_stride
-from gfss.models.encoders import NAMES as ENCODERS
+from gfss.models.encoders import HUGGING_FACE, encoder_names, usual_stride
+from gfss.models.novel import classifier as novel
 from gfss.models.novel.classifier import NovelOptions
+from gfss.training import base, episodic_options
 from gfss.training.base import BaseOptions
 from gfss.training.episodic_options import EpisodicOptions
 
+# embedded scenes: a tiny encoder trained from scratch together with the head
+SCRATCH = BaseOptions(
+    levels=("layer2", "layer3", "layer4"),
+    pyramid=24,
+    width=96,
+    epochs=11,
+    batch=8,
+    rate=6e-3,
+    warmup=200,
+    shuffle_colours=True,
+    label_stride=2,
+    train_encoder=True,
+)
+BASE_PRESETS = {"frozen": BaseOptions(), "tuned": base.TUNED, "paper": base.PAPER, "scratch": SCRATCH}
+NOVEL_PRESETS = {"frozen": novel.FROZEN, "paper": novel.PAPER}
+TRAINING_PRESETS = {"frozen": EpisodicOptions(), "paper": episodic_options.PAPER}
+DIAM_PRESETS = {"chosen": CHOSEN, "published": PUBLISHED, "program": PROGRAM}
 METHOD_NAME = re.compile(r"\w[\w.+@=-]{0,79}")
 HEAD_MAPS = ("pooled", "bottleneck")  # maps that the base model's head adds to the encoder's levels
 WITH_PUBLISHED_FORM = ("acastle", "capl", "denet", "pfenet", "diam")
+FoldNumber = Annotated[int, Field(ge=0, le=3)] | Literal["all"]  # all: every class is a base class
+
+
+def from_preset(given: Any, presets: Mapping[str, Any], usual: str = "frozen") -> Any:
+    """Values of options: those of a preset, changed by what a table says."""
+    if isinstance(given, str):
+        given = {"preset": given}
+    if not isinstance(given, Mapping):
+        return given
+    name = given.get("preset", usual)
+    if not isinstance(name, str):
+        raise ValueError(f"a preset is named by a word, not by {reprlib.repr(name)[:60]}; known: {', '.join(presets)}")
+    if name not in presets:
+        raise ValueError(str(unknown("preset", name, presets)))
+    return {**asdict(presets[name]), **{key: value for key, value in given.items() if key != "preset"}}
+
+
+def training_from(given: Any) -> Any:
+    """Values of stage 2; shots and seed belong to the recipe as a whole."""
+    for key in ("shots", "seed"):
+        if isinstance(given, Mapping) and key in given:
+            raise ValueError(f"its '{key}' would contradict the recipe's own; leave it out")
+    return from_preset(given, TRAINING_PRESETS)
 
 
 def as_list(value: Any) -> Any:
@@ -61,7 +102,6 @@ def as_list(value: Any) -> Any:
 
 
 Several = BeforeValidator(as_list)
-FoldNumber = Annotated[int, Field(ge=0, le=3)] | Literal["all"]  # all: every class is a base class
 Calibrators = Annotated[
     CalibratorOptions, BeforeValidator(partial(from_preset, presets=CALIBRATOR_PRESETS, usual="pcn-support"))
 ]
@@ -170,8 +210,9 @@ class Recipe(BaseModel):
             if inner_method(name) not in known:
                 with_calibrator = (f"NAME{suffix}" for suffix in CALIBRATOR_SUFFIXES)
                 raise ValueError(str(unknown("method", name, [*known, *with_calibrator])))
-        if self.encoder not in ENCODERS and not self.encoder.startswith(HUGGING_FACE):
-            raise ValueError(str(unknown("encoder", self.encoder, ENCODERS)))
+        encoders = encoder_names()
+        if self.encoder not in encoders and not self.encoder.startswith(HUGGING_FACE):
+            raise ValueError(str(unknown("encoder", self.encoder, encoders)))
         for place, (asked, there) in self._maps().items():
             for one in asked:
                 if one not in there:

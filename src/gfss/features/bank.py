@@ -30,8 +30,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from gfss.common.cluster import Job, current
-from gfss.common.devices import CPU, own_share_first, parallel_map
+from gfss.common.cluster import Job
+from gfss.common.devices import CPU, connected_cluster, own_share_first, parallel_map
 from gfss.common.errors import GfssError
 from gfss.common.files import cache_folder, make_folder, read_json, write_atomically, write_json
 from gfss.common.progress import Bar, console, note, track
@@ -136,7 +136,7 @@ def build_bank(
     if todo:
         _prepare(encoder, folder, size, levels, own_sizes, sum(len(shards[n]) for n in todo))
         making = partial(_encoding, encoder, dataset, size, levels, own_sizes)
-        if cluster := current():
+        if cluster := connected_cluster():
             done = cluster.map(partial(_shard_job, making, folder, shards), todo)
             for _ in track(done, f"feature bank of {dataset.name}, shards", len(shards), len(shards) - len(todo)):
                 pass
@@ -211,6 +211,8 @@ def check_bank(bank: Bank) -> None:
 
 def _intact(folder: Path, number: int) -> bool:
     """Whether a shard was finished and has the sizes it was written with (cheap; see check_bank for content)."""
+    if not (folder / f"{number:04d}.json").exists():
+        return False
     try:
         note = read_json(folder / f"{number:04d}.json")
     except GfssError:  # missing or torn

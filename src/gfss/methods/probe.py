@@ -12,7 +12,7 @@ from gfss.common.errors import GfssError
 from gfss.data.catalog import VOID
 from gfss.features.episodes import Support
 from gfss.methods.base import Method
-from gfss.methods.score_fusion import normalised_score_fusion
+from gfss.methods.pcn import normalised_score_fusion
 from gfss.models.base_model import Features
 from gfss.models.novel.classifier import NovelOptions, class_weights, novel_maps, support_labels
 from gfss.models.ops.upsample import mask_shares

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from gfss.data.catalog import VOID
 from gfss.features.episodes import Support
 from gfss.methods.base import Method
+from gfss.methods.pcn import normalised_parameter_fusion
 from gfss.methods.probe import position_labels, position_samples
-from gfss.methods.score_fusion import normalised_parameter_fusion
 from gfss.models.base_model import Features
 from gfss.models.novel.classifier import class_weights, support_labels
 from gfss.models.ops.upsample import mask_shares

@@ -15,7 +15,7 @@ from gfss.data.episodes import Task, task
 from gfss.experiments.experiment import Experiment
 from gfss.features.episodes import EpisodeSampler, Support
 from gfss.methods.base import Method
-from gfss.methods.score_fusion import NormalisedScoreFusion
+from gfss.methods.pcn import NormalisedScoreFusion
 from gfss.models.base_model import Features
 from gfss.models.ops.upsample import class_map
 from gfss.reporting.failures import worst_tasks

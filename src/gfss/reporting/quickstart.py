@@ -11,7 +11,7 @@ from gfss.experiments.experiment import Experiment
 from gfss.experiments.recipes import read_recipe
 from gfss.experiments.runner import run_plan
 from gfss.experiments.steps import Plan
-from gfss.methods.score_fusion import NormalisedScoreFusion
+from gfss.methods.pcn import NormalisedScoreFusion
 from gfss.reporting.page import Page
 from gfss.reporting.task_images import view_task
 

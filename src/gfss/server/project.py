@@ -25,10 +25,10 @@ import numpy as np
 from PIL import Image
 
 from gfss.common.errors import GfssError
-from gfss.common.files import read_json, read_lines, refuse_unwritable, write_atomically, write_json
+from gfss.common.files import files_by_name, read_json, read_lines, refuse_unwritable, write_atomically, write_json
 from gfss.data.catalog import BACKGROUND, BACKGROUND_NAMES, VOID
 from gfss.data.datasets.base import pixel_counts
-from gfss.data.images import IMAGE_SUFFIXES, class_colours, image_size, images_in, read_image, read_mask
+from gfss.data.images import IMAGE_SUFFIXES, class_colours, image_size, read_image, read_mask
 from gfss.server.errors import Conflict, NotFound, TooLarge
 
 ENDING = "-gfss"  # of the folder with the labels, after the name of the folder of images
@@ -108,7 +108,7 @@ class Project:
             if not strict and time.monotonic() - self._looked < LOOK_AGAIN:
                 return
             try:
-                found = images_in(self.folder)
+                found = files_by_name(self.folder, IMAGE_SUFFIXES)
             except (GfssError, OSError) as error:
                 self.problem = str(error)
                 if strict:

@@ -8,9 +8,10 @@ import pytest
 from tests.data.make import boxes, photo, plain, write
 
 from gfss.common.errors import GfssError
+from gfss.common.files import files_by_name
 from gfss.data.datasets.base import read_class_names
 from gfss.data.datasets.folder import data_root, read_folder, read_list
-from gfss.data.images import images_in
+from gfss.data.images import IMAGE_SUFFIXES
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
     photo(tmp_path / "a.jpg")
     photo(tmp_path / "a.png")
     with pytest.raises(GfssError, match=r"holds a\.jpg and a\.png"):
-        images_in(tmp_path)
+        files_by_name(tmp_path, IMAGE_SUFFIXES)
 
 
 def test_root_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

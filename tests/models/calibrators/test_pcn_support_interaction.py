@@ -14,7 +14,7 @@ from tests.methods import slow
 from tests.models.calibrators.cases import make_scores, make_similarity, reorder
 from torch import Tensor, nn
 
-from gfss.methods.score_fusion import log_odds
+from gfss.methods.pcn import log_odds
 from gfss.models.calibrators.pcn_support import (
     ClassInteraction,
     PixelInteraction,

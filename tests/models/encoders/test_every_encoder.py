@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from gfss.common.errors import GfssError
-from gfss.models.encoders import NAMES, build_encoder
+from gfss.models.encoders import build_encoder, encoder_names
 from gfss.models.encoders.base import Encoder, fast_form, fused, select_levels, traced
 
-BUILT_IN = [name for name in NAMES if not name.startswith(("hf:", "resnet101"))]  # 101 differs from 50 in length only
+BUILT_IN = [name for name in encoder_names() if not name.startswith(("hf:", "resnet101"))]  # as 50, but longer
 
 
 def random_encoder(name: str, output_stride: int | None = None) -> Encoder:

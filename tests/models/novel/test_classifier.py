@@ -16,11 +16,13 @@ from gfss.models.novel.classifier import (
     NovelClassifier,
     NovelOptions,
     class_weights,
+    convolve,
+    dual_is_cheaper,
     fit_novel,
     novel_maps,
+    patch_gram,
     support_labels,
 )
-from gfss.models.ops.dual_fit import convolve, dual_is_cheaper, patch_gram
 
 FORMS = ("plain", "dual")
 OPTIONS = NovelOptions(hidden=6, momentum=0.9, weight_decay=1e-3)

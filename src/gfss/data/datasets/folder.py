@@ -26,15 +26,55 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from gfss.common.errors import GfssError
-from gfss.common.files import cache_folder, read_json, read_lines, write_atomically
+from gfss.common.errors import GfssError, unknown
+from gfss.common.files import cache_folder, files_by_name, read_json, read_lines, write_atomically
 from gfss.common.progress import track
 from gfss.data.datasets.base import REFERENCE_SIDE, Dataset, read_class_names
-from gfss.data.images import images_in
+from gfss.data.images import IMAGE_SUFFIXES
 from gfss.data.labels import Labels, read_labels
 from gfss.data.labels.png import INDEX
 
 VAL_STEP = 5  # without lists, every fifth image is kept for val
+NAMES = ("scenes", "pascal", "coco")
+SPLITS = ("train", "val")
+
+
+def open_dataset(data: str, root: Path | None = None, split: str = "val") -> Dataset:
+    """One split of a data set.
+
+    Args:
+        data: ``scenes`` (generated, nothing to download), ``pascal``, ``coco``, or a path to own data.
+        root: folder of a named data set; else ``GFSS_PASCAL`` or ``GFSS_COCO`` of the environment.
+        split: ``train`` or ``val``.
+    """
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    if data == "pascal":
+        from gfss.data.datasets.pascal import read_pascal  # it reads such a folder, and imports this module
+
+        return read_pascal(root, split)
+    if data == "coco":
+        from gfss.data.datasets.coco import read_coco
+
+        return read_coco(root, split)
+    if data == "scenes":
+        from gfss.data.datasets.scenes import make_scenes  # generates images on first use
+
+        return read_folder(make_scenes(root), split, "scenes")
+    return read_own(own_path(data, root), split)
+
+
+def own_path(data: str, root: Path | None = None) -> Path:
+    """The path of own data; refuses what is neither a path nor a name."""
+    try:
+        is_there = Path(data).exists()
+    except OSError:  # a name too long for any file
+        is_there = False
+    if not is_there:
+        raise GfssError(f"{unknown('data set', data, NAMES)}, and there is no such file or folder")
+    if root is not None:
+        raise GfssError(f"--root is for the data sets {', '.join(NAMES)}; '{data}' is a path already, leave --root out")
+    return Path(data)
 
 
 def read_folder(
@@ -59,7 +99,7 @@ def read_folder(
     listing = root / f"{split}.txt"
     if not listing.exists():
         raise GfssError(f"{root} has no {split}.txt; a data folder holds images/, masks/, train.txt and val.txt")
-    files = images_in(root / "images")
+    files = files_by_name(root / "images", IMAGE_SUFFIXES)
     ids = read_list(listing, files)
     missing = [i for i in ids if i not in files]
     if missing:

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from gfss.common.errors import GfssError
-from gfss.common.files import cache_folder, read_json, refuse_special
-from gfss.data.images import IMAGE_SUFFIXES, images_in
+from gfss.common.files import cache_folder, files_by_name, read_json, refuse_special
+from gfss.data.images import IMAGE_SUFFIXES
 from gfss.data.labels.base import Labels
 from gfss.data.labels.colours import LabelMap, read_colour_masks
 from gfss.data.labels.instances import Finder, coco_labels, parse_instances
@@ -146,7 +146,7 @@ def _masks_alone(source: Path, beside: Path) -> Tree | None:
     """Masks in a folder of their own with the meaning of their colours, as some programs export them."""
     if not (source / "labelmap.txt").is_file():
         return None
-    return Tree(_find_images([beside], ()), images_in(source), source)
+    return Tree(_find_images([beside], ()), files_by_name(source, IMAGE_SUFFIXES), source)
 
 
 def _class_folders(folder: Path, images: Sequence[Path]) -> dict[str, dict[str, Path]]:
@@ -155,7 +155,7 @@ def _class_folders(folder: Path, images: Sequence[Path]) -> dict[str, dict[str, 
     mirrored |= {path.parent.name for name in IMAGE_FOLDERS for path in image_files(folder.parent / name)}
     found: dict[str, dict[str, Path]] = {}
     for place in sorted(path for path in folder.iterdir() if path.is_dir()):
-        masks = images_in(place)
+        masks = files_by_name(place, IMAGE_SUFFIXES)
         word = place.name.lower()
         above = place.is_symlink() and folder.resolve().is_relative_to(place.resolve())  # a link that leads back
         if not masks or above or word in SPLITS or place.name in mirrored or place in images:
@@ -247,7 +247,7 @@ def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Pa
         for path in given:
             if not path.exists():
                 raise GfssError(f"{path} does not exist")
-            for name, picture in (images_in(path) if path.is_dir() else {path.stem: path}).items():
+            for name, picture in (files_by_name(path, IMAGE_SUFFIXES) if path.is_dir() else {path.stem: path}).items():
                 if found.setdefault(name, picture).resolve() != picture.resolve():
                     raise GfssError(
                         f"{found[name]} and {picture} have the same name, so the label '{name}' is ambiguous; "
@@ -255,7 +255,7 @@ def _find_images(folders: Sequence[Path], given: Sequence[Path]) -> dict[str, Pa
                     )
         return found
     places = [folder / name for folder in folders for name in (*IMAGE_FOLDERS, ".")]
-    return next((found for place in places if (found := images_in(place))), {})
+    return next((found for place in places if (found := files_by_name(place, IMAGE_SUFFIXES))), {})
 
 
 def _required(class_name: str | None, masks: Path) -> str:

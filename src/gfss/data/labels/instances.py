@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gfss.common.errors import GfssError, quoted
-from gfss.common.files import is_file, read_json
+from gfss.common.files import composed, is_file, read_json
 from gfss.common.progress import note
 from gfss.data.catalog import VOID
 from gfss.data.datasets.base import unique_names
-from gfss.data.images import MAX_PIXELS, composed, image_size
+from gfss.data.images import MAX_PIXELS, image_size
 from gfss.data.labels.base import Labels
 from gfss.data.labels.outlines import refuse_endless
 from gfss.data.labels.trees import image_files

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from gfss.common.errors import GfssError
-from gfss.data.images import IMAGE_SUFFIXES, composed, open_image
+from gfss.common.files import composed
+from gfss.data.images import IMAGE_SUFFIXES, open_image
 
 DEEPEST = 5  # folders below the one that was given
 MOST_FILES = 500_000

@@ -371,7 +371,7 @@ def scaled_log_odds(scores: Tensor) -> Tensor:
 
 
 def log_odds_scores(fused: Tensor, novel: int) -> Tensor:
-    """Logarithms of the log-odds rule's scores (see :func:`gfss.methods.score_fusion.log_odds`), not normalised.
+    """Logarithms of the log-odds rule's scores (see :func:`gfss.methods.pcn.log_odds`), not normalised.
 
     Where there are n novel classes, each is rarer: its odds are divided by the root of n, which on held-out base
     classes was better than n or nothing.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfss.models.ops.dual_fit import convolve
+from gfss.models.novel.classifier import convolve
 
 
 @dataclass(frozen=True)
