@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,32 @@ def test_runs_lists_and_prunes(
     assert not list((tmp_path / "runs" / "base").iterdir())
     assert main(["runs", "prune"]) == 0
     assert "everything is needed" in capsys.readouterr().out
+
+
+def test_runs_lists_feature_banks_and_removes_those_that_nothing_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GFSS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("gfss.experiments.storage.needed_artifacts", set)  # reads all recipes, which takes a while
+    for name, days in (("old", 9), ("new", 0)):
+        folder = tmp_path / "cache" / "banks" / name
+        folder.mkdir(parents=True)
+        about = {"data": f"scenes {name}", "size": 33, "channels": {"layer3": 4}, "count": 7}
+        (folder / "bank.json").write_text(json.dumps(about))
+        opened = time.time() - days * 86400
+        os.utime(folder / "bank.json", (opened, opened))
+    (tmp_path / "cache" / "banks" / "torn").mkdir()
+    assert main(["runs"]) == 0
+    shown = capsys.readouterr().out
+    assert "3, 0.0 MB" in shown
+    assert "scenes old, 7 images at 33 px, layer3, opened 9 day(s) ago" in shown
+    assert "not complete" in shown
+    assert main(["runs", "prune", "--yes"]) == 0
+    assert "everything is needed" in capsys.readouterr().out
+    assert main(["runs", "prune", "--yes", "--banks", "5"]) == 0
+    assert "0 artefact(s) and 1 feature bank(s)" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "cache" / "banks").iterdir()) == ["new", "torn"]
 
 
 @pytest.mark.parametrize(

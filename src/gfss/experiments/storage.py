@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gfss.common.errors import GfssError
-from gfss.common.files import read_json
+from gfss.common.files import cache_folder, read_json
 from gfss.evaluation.record_groups import differences, flat, with_later_options
 from gfss.evaluation.records import read_records
 from gfss.experiments.artifacts import COMPLETE, SPEC
@@ -39,6 +40,40 @@ class Stored:
     def bytes(self) -> int:
         """Space that it takes."""
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+
+BANK, DAY = "bank.json", 86400
+
+
+@dataclass(frozen=True)
+class StoredBank:
+    """A feature bank in the cache. Its description is written again whenever it is opened."""
+
+    folder: Path
+
+    @property
+    def words(self) -> str:
+        """What it holds."""
+        if not (self.folder / BANK).exists():
+            return "not complete"
+        about = read_json(self.folder / BANK)
+        return f"{about['data']}, {about['count']} images at {about['size']} px, {' '.join(about['channels'])}"
+
+    @property
+    def unused(self) -> float:
+        """Days since it was opened or written to."""
+        files = [path.stat().st_mtime for path in self.folder.iterdir()]
+        return (time.time() - max(files, default=self.folder.stat().st_mtime)) / DAY
+
+    @property
+    def bytes(self) -> int:
+        """Space that it takes."""
+        return sum(path.stat().st_size for path in self.folder.iterdir())
+
+
+def stored_banks() -> list[StoredBank]:
+    """All feature banks, by name."""
+    return [StoredBank(path) for path in sorted(cache_folder("banks").iterdir()) if path.is_dir()]
 
 
 def stored_artifacts(runs: Path) -> list[Stored]:
@@ -71,10 +106,10 @@ def unneeded(artifacts: Sequence[Stored], needed: Iterable[str]) -> list[Stored]
     return [one for one in artifacts if one.identity not in keep]
 
 
-def remove(artifact: Stored) -> None:
-    """Delete an artefact; its mark goes first, so that half of one is never taken for a whole one."""
-    (artifact.folder / COMPLETE).unlink(missing_ok=True)
-    shutil.rmtree(artifact.folder)
+def remove(one: Stored | StoredBank) -> None:
+    """Delete an artefact or a bank; its mark goes first, so that half of one is never taken for a whole one."""
+    (one.folder / (COMPLETE if isinstance(one, Stored) else BANK)).unlink(missing_ok=True)
+    shutil.rmtree(one.folder)
 
 
 def needed_artifacts(folders: Sequence[Path] = (Path("results"), Path("tuning"))) -> set[str]:
