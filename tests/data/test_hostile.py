@@ -194,7 +194,7 @@ def test_a_mask_of_several_pictures(tmp_path: Path, kind: str) -> None:
     (tmp_path / "masks" / "a.png").unlink()
     first, second = (Image.fromarray(boxes(*values)) for values in ((255,), (0, 255)))
     first.save(tmp_path / "masks" / f"a.{kind}", save_all=True, append_images=[second])
-    with pytest.raises(GfssError, match=rf"a\.{kind} holds 2 pictures; save the one that is the mask"):
+    with pytest.raises(GfssError, match=rf"a\.{kind} holds 2 images; save the one that is the mask"):
         read_labels(tmp_path, class_name="cat").mask(0)
 
 

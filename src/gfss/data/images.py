@@ -139,7 +139,7 @@ def _refuse_frames(file: Image.Image, path: Path | str) -> None:
         file.seek(0)
         frames = sum(not kind & REDUCED_OR_MASK for kind in kinds)  # GeoTIFF keeps smaller copies of itself
     if frames > 1:
-        raise GfssError(f"{path} holds {frames} pictures; save the one that is the mask of its image, as PNG")
+        raise GfssError(f"{path} holds {frames} images; save the one that is the mask of its image, as PNG")
 
 
 def open_image(path: Path) -> Image.Image:
