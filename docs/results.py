@@ -91,15 +91,15 @@ WEIGHTS = {
 }
 
 
-def systems(encoder: str, shots: int, protocol: str) -> list[tuple[str, ...]]:
-    """Every system on four folds, with the average and each fold."""
+def systems(encoder: str, shots: int, protocol: str, folds: Sequence[int] = FOLDS) -> list[tuple[str, ...]]:
+    """Every system that was evaluated on some folds, with the average and each fold."""
     unit = "tasks" if protocol == "paired" else "draws"
-    head = ("", "base", "novel", "H", "fold 0", "fold 1", "fold 2", "fold 3", f"{unit} per fold")
+    head = ("", "base", "novel", "H", *(f"fold {fold}" for fold in folds), f"{unit} per fold")
     head += ("paper's H",) if protocol == "paired" else ()
     rows: list[tuple[float, tuple[str, ...]]] = []
     for method, label in SYSTEMS.items():
-        records = _records(encoder, method, shots, protocol, FOLDS)
-        if len(records) < len(FOLDS):
+        records = _records(encoder, method, shots, protocol, folds)
+        if len(records) < len(folds):
             continue
         figures = _average(records)
         cells = [_pair(figures, part) for part in ("base", "novel", "harmonic")]
@@ -107,6 +107,11 @@ def systems(encoder: str, shots: int, protocol: str) -> list[tuple[str, ...]]:
         paper = [_paper(records[0], None)] if protocol == "paired" else []
         rows.append((_h(figures), (label + _mark(records), *cells, _counts(records), *paper)))
     return [head, *_ranked(rows)]
+
+
+def evaluated_folds(encoder: str, method: str, shots: int) -> tuple[int, ...]:
+    """Folds on which a method has a record under the paired protocol."""
+    return tuple(fold for fold in FOLDS if _records(encoder, method, shots, "paired", (fold,)))
 
 
 def one_fold(encoder: str, shots: int, methods: dict[str, str], order: bool = False) -> list[tuple[str, ...]]:
@@ -177,6 +182,7 @@ TABLES: dict[str, Callable[[], list[tuple[str, ...]]]] = {
     "tuning": lambda: tuning("lite0", 1, SETTINGS),
     "tuning diam 1 shot": lambda: tuning("lite0", 1, WEIGHTS, "diam/"),
     "tuning rates": lambda: rates("lite0", 1),
+    "lite4 1 shot": lambda: systems("lite4", 1, "paired", evaluated_folds("lite4", "pcn-support", 1)),
     "resnet50 1 shot": lambda: one_fold("resnet50", 1, SYSTEMS, order=True),
     "resnet50 5 shots": lambda: one_fold("resnet50", 5, SYSTEMS, order=True),
 }

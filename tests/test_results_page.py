@@ -39,8 +39,7 @@ def method(label: str) -> str:
 def meaning(table: str, column: str) -> tuple[int, tuple[int, ...], str] | None:
     """Shots, folds and part of the figures that a column of a table shows, None for other columns."""
     shots = re.search(r"(\d) shot", f"{table} {column}" if table == "short" else table)
-    all_folds = table.startswith(("short", "paired", "joint"))
-    folds = (int(column[-1]),) if column in FOLDS else (0, 1, 2, 3) if all_folds else (0,)
+    folds = (int(column[-1]),) if column in FOLDS else folds_of(table)
     if column in ("base", "novel"):
         part = column
     elif column in ("H", *FOLDS) or re.fullmatch(r"\d shots?", column):
@@ -50,8 +49,13 @@ def meaning(table: str, column: str) -> tuple[int, tuple[int, ...], str] | None:
     return int(shots[1]) if shots else 1, folds, part
 
 
+def folds_of(table: str) -> tuple[int, ...]:
+    """Folds that the averages of a table are over: those with a column, or all of the short one."""
+    return (0, 1, 2, 3) if table == "short" else tuple(int(c[-1]) for c in TABLES[table][0] if c in FOLDS) or (0,)
+
+
 def records(table: str, name: str, shots: int, folds: tuple[int, ...]) -> list[dict[str, Any]]:
-    encoder = "resnet50" if table.startswith("resnet50") else "lite0"
+    encoder = next((name for name in ("resnet50", "lite4") if table.startswith(name)), "lite0")
     protocol = "joint" if table.startswith("joint") else "paired"
     folder = ROOT / "results" / f"pascal-{encoder}"
     return [read(folder / f"fold{f}", f"{name}-{shots}shot-{protocol}-seed0") for f in folds]
@@ -104,8 +108,8 @@ def test_figures_are_those_of_the_records(table: str) -> None:
 def test_numbers_of_tasks_are_those_of_the_records(table: str) -> None:
     for label, column, cell in cells(table):
         if re.match("tasks|draws", column):
-            folds = (0, 1, 2, 3) if "per fold" in column else (0,)
-            expected = [r["tasks"] for r in records(table, method(label), 5 if "5 shots" in table else 1, folds)]
+            found = records(table, method(label), 5 if "5 shots" in table else 1, folds_of(table))
+            expected = [record["tasks"] for record in found]
             given = [int(number.replace(",", "")) for number in cell.split(", ")]
             assert given == (expected[:1] if len(set(expected)) == 1 else expected), label
 
