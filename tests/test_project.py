@@ -120,6 +120,7 @@ def test_no_file_names_a_place_on_one_machine() -> None:
 LONGEST, MOST_ARGUMENTS = 60, 8
 # a command has an argument for every option; the others draw from or look up what has as many coordinates
 MANY_ARGUMENTS = {
+    "cli/__init__.py:_options",
     "cli/model.py:teach",
     "data/episodes.py:episode",
     "data/episodes.py:joint_episode",
