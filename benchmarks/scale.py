@@ -141,7 +141,8 @@ def table(record: dict[str, Any]) -> str:
         "",
         f"By arithmetic, from {image:.3f} s for an image with {record['model']}: a million images take "
         f"{1e6 * image / DAY:.1f} days of one thread, {24e6 * image / DAY / 32:.1f} hours of 32 workers. "
-        f"A thousand taught classes would take at most {1000 / float(classes) * last:.1f} s an image with {record['small_model']} "
+        "A thousand taught classes "
+        f"would take at most {1000 / float(classes) * last:.1f} s an image with {record['small_model']} "
         "(a mask names at most 254).",
     ]
     return "\n".join(lines)
