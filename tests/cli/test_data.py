@@ -28,12 +28,12 @@ def test_check(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_sheet(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "sheets" / "s.png"
-    assert main(["data", "sheet", str(root), "--split", "train", "--images", "3", "-o", str(out)]) == 0
+    assert main(["data", "sheet", str(root), "--split", "train", "-o", str(out)]) == 0
     with Image.open(out) as picture:
         assert picture.format == "PNG"
 
 
-def test_prepare_pascal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prepare_pascal(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     voc = tmp_path / "VOC2012"
     for split, name in (("train", "t"), ("val", "v")):
         photo(voc / "JPEGImages" / f"{name}.jpg")
@@ -45,7 +45,8 @@ def test_prepare_pascal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr()
     assert "note: the train list has 1 images, the usual one has 5,953" in printed.err
     assert f"set GFSS_PASCAL={out} to use it" in printed.out
-    assert main(["data", "check", "pascal", "--root", str(out)]) == 0
+    monkeypatch.setenv("GFSS_PASCAL", str(out))
+    assert main(["data", "check", "pascal"]) == 0
 
 
 def test_prepare_coco_without_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gfss.cli import main
 from gfss.evaluation.records import find_records
 from gfss.experiments.recipes import read_recipe
 from gfss.reporting import quickstart as module
@@ -35,8 +34,3 @@ def test_everything_once_and_then_reused(tmp_path: Path, scenes_root: Path, monk
     for step in ("train_base_step", "train_method_step", "evaluate_together"):
         monkeypatch.setattr(f"gfss.experiments.runner.{step}", not_again)
     assert quickstart(tmp_path, tasks=1)[0].read_text() == text
-
-
-def test_no_tasks_are_refused_before_anything_is_trained(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["quickstart", "--tasks", "0"]) == 2
-    assert "--tasks" in capsys.readouterr().err

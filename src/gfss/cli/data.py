@@ -30,7 +30,6 @@ app.add_typer(prepare, name="prepare")
 Data = Annotated[
     str, typer.Argument(help="scenes, pascal, coco, or a path: folder, .zip or COCO .json.", metavar="DATA")
 ]
-Root = Annotated[Path | None, typer.Option(help="Folder of pascal or coco; else GFSS_PASCAL or GFSS_COCO.")]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Data folder to write.")]
 
 
@@ -41,16 +40,13 @@ def pascal(
     sbd: Annotated[
         Path | None, typer.Option(help="The SBD release (benchmark_RELEASE); not needed with SegmentationClassAug.")
     ] = None,
-    train_list: Annotated[
-        Path | None, typer.Option(help="File with the ids of the train images, one per line.")
-    ] = None,
 ) -> None:
     """PASCAL-5i: VOC 2012 images with the masks of VOC and SBD.
 
     The usual train list of 5,953 images needs train_noval.txt of the SBD
     authors in the SBD folder; without it the larger list of 10,582 is used.
     """
-    _report_prepared(out, "pascal", prepare_pascal(voc, sbd, out, train_list))
+    _report_prepared(out, "pascal", prepare_pascal(voc, sbd, out))
 
 
 @prepare.command("coco")
@@ -66,7 +62,6 @@ def coco(
 @app.command("check")
 def check(
     data: Data,
-    root: Root = None,
     images: Annotated[
         list[Path] | None, typer.Option(help="The images, where they are not found by themselves.")
     ] = None,
@@ -77,7 +72,7 @@ def check(
     --void VALUE says which mask value is neither class nor background, if it is not 255.
     """
     console = Console(soft_wrap=True)
-    findings = check_data(data, root, images=images or (), masks=masks, void=o.common.void)
+    findings = check_data(data, None, images=images or (), masks=masks, void=o.common.void)
     for finding in findings:
         _print(console, finding)
     problems = sum(len(texts) for finding in findings for texts in finding.problems.values())
@@ -89,11 +84,10 @@ def check(
 def sheet(
     data: Data = "scenes",
     split: Annotated[str, typer.Option(help="train or val.")] = "val",
-    images: Annotated[int, typer.Option(min=1, help="Number of images.")] = 24,
     out: Annotated[Path, typer.Option("--out", "-o", help="PNG file to write.")] = Path("sheet.png"),
 ) -> None:
     """Write a contact sheet: images, their masks in colour, the names of the classes."""
-    contact_sheet(open_dataset(data, None, split), out, images)
+    contact_sheet(open_dataset(data, None, split), out)
     typer.echo(f"wrote {out}")
 
 

@@ -81,7 +81,7 @@ def test_list_given(voc: Path, sbd: Path, tmp_path: Path) -> None:
     prepare_pascal(voc, sbd, tmp_path / "out", tmp_path / "mine.txt")
     assert read_pascal(tmp_path / "out", "train").ids == ("s2",)
     (tmp_path / "mine.txt").write_text("v1\ns2\n")
-    with pytest.raises(GfssError, match="1 train images are in VOC val too, first 'v1'"):
+    with pytest.raises(GfssError, match="1 train images are in VOC val, first 'v1'"):
         prepare_pascal(voc, sbd, tmp_path / "out2", tmp_path / "mine.txt")
 
 

@@ -77,7 +77,7 @@ def prepare_pascal(voc: Path, sbd: Path | None, out: Path, train_list: Path | No
     lists = {"train": train_ids(voc, sbd, train_list), "val": _val_ids(voc)}
     both = set(lists["train"]) & set(lists["val"])
     if both:
-        raise GfssError(f"{len(both)} train images are in VOC val too, first '{min(both)}'; give another --train-list")
+        raise GfssError(f"{len(both)} train images are in VOC val, first '{min(both)}'; check the lists in ImageSets")
 
     def place(name: str) -> None:
         source, write = _mask_source(voc, sbd, name)
@@ -110,7 +110,7 @@ def count_remark(split: str, count: int) -> str | None:
     if (split, count) == ("train", TRAIN_AUG):
         return (
             f"this is the larger train list of {TRAIN_AUG:,} images; the list of the paper has {COUNTS['train']:,}: "
-            f"put {SBD_TRAIN} of the SBD authors into the SBD folder, or give --train-list"
+            f"put {SBD_TRAIN} of the SBD authors into the SBD folder"
         )
     return f"the {split} list has {count:,} images, the usual one has {COUNTS[split]:,}; figures will not be comparable"
 
