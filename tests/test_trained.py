@@ -26,7 +26,7 @@ def test_every_method_loads_on_its_base_model(fold: int) -> None:
 
 def test_everything_is_complete_and_parents_are_there_but_for_held_out_models() -> None:
     found = stored_artifacts(TRAINED)
-    assert len(found) == 42
+    assert len(found) == 44
     assert all(one.is_complete for one in found)
     there = {one.identity for one in found}
     assert all(there & set(one.parents) for one in found if one.kind == "method")
