@@ -68,6 +68,7 @@ DEFECTS = {
     "a link to itself, a closed output, a latin-1 terminal, no HOME": (
         "cli/test_hostile.py::test_a_link_that_leads_to_itself",
         "cli/test_hostile.py::test_a_closed_output_is_no_traceback",
+        "cli/test_hostile.py::test_an_error_that_nobody_reads_keeps_its_exit_code",
         "cli/test_hostile.py::test_a_terminal_that_lacks_characters_shows_others",
         "common/test_files.py::test_an_account_without_home_is_asked_for_a_folder",
     ),
@@ -92,6 +93,8 @@ DEFECTS = {
     "labels are read in another way for training and validation than for teaching": (
         "data/labels/test_layouts.py::test_teach_train_and_report_read_what_check_reads",
         "data/labels/test_layouts.py::test_label_and_void_are_read_alike",
+        "data/labels/test_layouts.py::test_a_label_that_is_called_otherwise",
+        "cli/test_model.py::test_a_report_reads_labels_as_the_lesson_did",
     ),
     "a value that no mask has is silently another one": (
         "data/test_hostile.py::test_a_value_that_no_mask_has_is_not_another_one",

@@ -218,6 +218,25 @@ def test_a_report_stores_the_balance_that_it_recommends(
     assert "--store needs labelled images" in failure(capsys, ["report", str(model), "--store"])
 
 
+def test_a_report_reads_labels_as_the_lesson_did(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Value 3 is the class and 9 is void, for the supports and for the validation images."""
+    for seed in (1, 2):
+        image, mask = make.labelled(seed)
+        values = np.where(mask == 1, np.uint8(3), np.uint8(5))
+        values[0] = 9
+        files.png(tmp_path / "images" / f"shot{seed}.png", image)
+        files.png(tmp_path / "masks" / f"shot{seed}.png", values)
+    model, options = tmp_path / "m", ["--label", "3", "--void", "9"]
+    assert teach(base, tmp_path, "-o", str(model), *options) == 0
+    validation = ["--validation", str(tmp_path), "--guard", "100"]
+    capsys.readouterr()
+    assert main(["report", str(model), *validation, *options]) == 0
+    assert "On the validation images" in capsys.readouterr().out
+    assert "--label VALUE" in failure(capsys, ["report", str(model), *validation])
+
+
 def test_suggest_lists_images_in_order(taught: Path, shots: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["suggest", str(taught), str(shots / "images"), str(shots / "query")]) == 0
     lines = capsys.readouterr().out.splitlines()

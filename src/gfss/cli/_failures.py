@@ -40,7 +40,7 @@ def report(error: BaseException, debug: bool) -> int:
         traceback.print_exception(error, file=sys.stderr)
     message = sentence(error)
     if message and sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+        with contextlib.suppress(OSError):  # nobody listens any more
             print(f"gfss: {printable(message)}", file=sys.stderr)
     return INTERRUPTED if isinstance(error, KeyboardInterrupt | typer.Abort) else FAILED
 
