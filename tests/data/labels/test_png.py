@@ -12,7 +12,7 @@ from tests.data.make import SIZE, boxes, photo, plain, png
 from gfss.common.errors import GfssError
 from gfss.data.images import ORIENTATION, read_mask
 from gfss.data.labels import read_labels
-from gfss.data.labels.png import read_grey
+from gfss.data.labels.png import UNNAMED, read_grey
 
 
 def test_index_masks_with_names(tmp_path: Path) -> None:
@@ -121,6 +121,16 @@ def test_smoothed_edges_are_no_binary_mask(tmp_path: Path) -> None:
     mask = png(tmp_path / "m.png", boxes(255, 130, 77))
     with pytest.raises(GfssError, match=r"m\.png is not a mask of one class: values 77 and 130 occur beside 0"):
         read_labels(mask, [image], "cat")
+
+
+def test_few_greys_may_be_smoothed_edges(tmp_path: Path) -> None:
+    image, advice = photo(tmp_path / "photo.jpg"), "greys of smoothed edges, --label 255 takes the white alone"
+    smoothed = png(tmp_path / "m.png", boxes(64, 255, 191))
+    (remark,) = read_labels(smoothed, [image], UNNAMED).remarks
+    assert advice in remark
+    np.testing.assert_array_equal(read_labels(smoothed, [image], "255").mask(0), boxes(0, 1))
+    (remark,) = read_labels(png(tmp_path / "m.png", boxes(1, 255, 3)), [image], UNNAMED).remarks
+    assert advice not in remark
 
 
 def test_masks_with_two_values_for_the_class(tmp_path: Path) -> None:

@@ -102,6 +102,8 @@ def read_unnamed_masks(
     ids = {value: i for i, value in enumerate(names, start=1)}
     meaning = Meaning(unique_names(map(str, names), source), {BACKGROUND: BACKGROUND} | ids, "its data")
     words = "the values have no names; --label VALUE takes one as the class, classes.txt names them all"
+    if VOID in every and names[-1] > 2 * len(names):  # numbers of classes lie closer together
+        words += "; if they are greys of smoothed edges, --label 255 takes the white alone"
     return _by_meaning(f"{INDEX} without names", meaning.with_void(left_out), pictures, files, words)
 
 
