@@ -26,9 +26,8 @@ ELSEWHERE = """
 import json, sys
 from dataclasses import asdict
 from pathlib import Path
-from gfss.data.catalog import make_fold
 from gfss.data.datasets.base import Dataset
-from gfss.data.episodes import episode, joint_episode, joint_task, task
+from gfss.data.episodes import episode, joint_episode, joint_task, make_fold, task
 
 folder = Path(sys.argv[1])
 names = tuple(path.stem for path in sorted(folder.glob("*.png")))

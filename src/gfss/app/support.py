@@ -127,11 +127,12 @@ def refuse_repeated(name: str, examples: Sequence[Example], before: Sequence[Exa
     earlier = {example.sha256 for example in before}
     new: dict[str, str] = {}
     for example in examples:
+        words = example.id if example.shows else f"{example.id} of those without the class"
         if example.sha256 in earlier:
             raise GfssError(f"'{name}' was already taught from {example.id}; give every image once")
         if example.sha256 in new:
-            raise GfssError(f"{new[example.sha256]} and {example.id} are the same image; leave one of them out")
-        new[example.sha256] = example.id
+            raise GfssError(f"{new[example.sha256]} and {words} are the same image; leave one of them out")
+        new[example.sha256] = words
 
 
 def pixels_hash(image: np.ndarray) -> str:

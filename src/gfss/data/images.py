@@ -12,16 +12,18 @@ import errno
 from functools import cache
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
-from torch import Tensor
 
 from gfss.common.errors import GfssError
 from gfss.common.files import refuse_special
 from gfss.data.catalog import BACKGROUND, VOID
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UNREADABLE = (OSError, SyntaxError, ValueError)  # what Pillow raises on files that are no good
 MASK_MODES = ("L", "P", "1")  # one 8-bit value per pixel: grey, palette index, black and white
@@ -246,6 +248,8 @@ def square_label(label: np.ndarray, size: int, scale: float = 1.0) -> np.ndarray
 
 def to_tensor(images: np.ndarray) -> Tensor:
     """(batch, height, width, 3) uint8 to (batch, 3, height, width) float32 in [0, 1], as encoders take it."""
+    import torch  # commands that only read data do without it
+
     return torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float().div_(255)
 
 
