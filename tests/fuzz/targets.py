@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -235,8 +236,19 @@ def model_words() -> dict[str, Any]:
 
 
 def run_model_tensors(root: Path, content: bytes) -> None:
+    """The tensors of a model with checksums that fit them, where they can be read, then the whole model."""
+    from gfss.app.model_folder import ABOUT, TENSORS, _about_digest, _digest, _part_digest, _split, load_tensors
     from gfss.app.segmenter import load
 
+    place = root / "model" / ABOUT
+    about = json.loads(place.read_text())
+    sums = about["sha256"]
+    with suppress(Exception):  # then the checksums are those of other tensors
+        parts = _split(load_tensors(content))
+        sums["parts"] = {part: _part_digest(group) for part, group in parts.items()}
+    sums[TENSORS] = _digest(content)
+    sums[ABOUT] = _about_digest(about)
+    place.write_text(json.dumps(about))
     next((root / "model").glob("model-*.safetensors")).write_bytes(content)
     load(root / "model")
 
