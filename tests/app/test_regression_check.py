@@ -37,7 +37,7 @@ def taught() -> Segmenter:
 
 @pytest.fixture(scope="module")
 def validation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures whose classes stand in another order than the model's, with one that it does not know."""
+    """Images whose classes stand in another order than the model's, with one that it does not know."""
     root = tmp_path_factory.mktemp("validation")
     (root / "classes.txt").write_text("dog\nbox\nspoon\n")
     for i in range(3):

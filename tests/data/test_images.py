@@ -1,4 +1,4 @@
-"""Picture files of all kinds, and what is wrong with some."""
+"""Image files of all kinds, and what is wrong with some."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from gfss.app.inputs import Picture, output_names
+from gfss.app.inputs import ImageLike, output_names
 from gfss.app.segmentation import Result, frames, georeference, is_video, write_geotiff
 from gfss.common.devices import connected_cluster
 from gfss.common.errors import GfssError
@@ -32,7 +32,7 @@ class Segments(Protocol):
     @property
     def fingerprint(self) -> str: ...
 
-    def segment(self, image: Picture, *, balance: float = 0.0, tile: bool = False) -> Result: ...
+    def segment(self, image: ImageLike, *, balance: float = 0.0, tile: bool = False) -> Result: ...
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _entry(file: File) -> str:
     return json.dumps([stem, str(path.resolve()), about.st_size, about.st_mtime_ns])
 
 
-def _images(path: Path, stem: str) -> Iterator[tuple[str, Picture]]:
+def _images(path: Path, stem: str) -> Iterator[tuple[str, ImageLike]]:
     """What a file shows, each with a name for its mask: an image, or the frames of a video."""
     if not is_video(path):
         yield stem, path

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gfss.app.export import INPUT, METADATA, weights_file
-from gfss.app.inputs import Picture
+from gfss.app.inputs import ImageLike
 from gfss.app.network import check_balance, with_balance
 from gfss.app.segmentation import Result, segment_image
 from gfss.common.errors import GfssError, printable
@@ -45,7 +45,7 @@ class ExportedModel(ABC):
     def __reduce__(self) -> tuple[type[ExportedModel], tuple[Path]]:
         return type(self), (self._path,)  # what runs it cannot be sent to another process
 
-    def segment(self, image: Picture, *, balance: float = 0.0, tile: bool | None = None) -> Result:
+    def segment(self, image: ImageLike, *, balance: float = 0.0, tile: bool | None = None) -> Result:
         """Segment an image, as :meth:`gfss.Segmenter.segment` does."""
         look = partial(self.score_map, balance=check_balance(balance))
         return segment_image(image, self.classes, self.size, look, bool(tile), self._taught)

@@ -21,7 +21,7 @@ from gfss.data.labels.base import ClassMask
 from gfss.data.labels.labelme import read_labelme
 from gfss.data.labels.png import BINARY, class_value, read_grey
 
-Picture: TypeAlias = str | Path | np.ndarray | Image.Image
+ImageLike: TypeAlias = str | Path | np.ndarray | Image.Image
 LABELME = "labelme"  # as a source of masks: the JSON files beside the images
 
 
@@ -50,7 +50,7 @@ class Labelled:
         return bool((self.mask == 1).any())
 
 
-def as_image(source: Picture, name: str = "the image") -> np.ndarray:
+def as_image(source: ImageLike, name: str = "the image") -> np.ndarray:
     """Any picture as (height, width, 3) uint8; files are read by :func:`gfss.data.images.read_image`.
 
     Args:
@@ -77,7 +77,7 @@ def as_image(source: Picture, name: str = "the image") -> np.ndarray:
     return np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values
 
 
-def image_id(source: Picture, number: int) -> str:
+def image_id(source: ImageLike, number: int) -> str:
     """A name for a picture: its file's, else its number."""
     return readable_name(Path(source)) if isinstance(source, str | Path) else f"image {number}"
 
@@ -88,7 +88,7 @@ def readable_name(path: Path) -> str:
 
 
 def find_images(sources: Iterable[str | Path]) -> list[Path]:
-    """Picture files of paths, folders and glob patterns, each once, in the order given."""
+    """Image files of paths, folders and glob patterns, each once, in the order given."""
     found: dict[Path, None] = {}
     for source in sources:
         path = Path(source)
@@ -117,8 +117,8 @@ def output_names(paths: Sequence[Path]) -> list[str]:
 
 
 def labelled_images(
-    images: Picture | Sequence[Picture],
-    masks: Picture | Sequence[Picture],
+    images: ImageLike | Sequence[ImageLike],
+    masks: ImageLike | Sequence[ImageLike],
     name: str,
     *,
     negatives: int = 0,
@@ -158,14 +158,14 @@ def labelled_images(
     return [Labelled(i, image, mask) for i, image, mask in zip(ids, read, masked, strict=True)]
 
 
-def shows_one_class(images: Sequence[Picture], masks: str | Path) -> bool:
+def shows_one_class(images: Sequence[ImageLike], masks: str | Path) -> bool:
     """Whether masks only say where one class is, whatever it is called."""
     files = [Path(picture) for picture in images if isinstance(picture, str | Path)]
     return _is_mask_file(masks) or _read_source(files, masks, "").format == BINARY
 
 
 def _from_source(
-    pictures: Sequence[Picture], source: str | Path, name: str, negatives: int, void: int | None
+    pictures: Sequence[ImageLike], source: str | Path, name: str, negatives: int, void: int | None
 ) -> list[Labelled]:
     files = [Path(p) for p in pictures if isinstance(p, str | Path)]
     if len(files) != len(pictures):
@@ -231,12 +231,12 @@ def _is_mask_file(mask: str | Path) -> bool:
     return Path(mask).is_file() and Path(mask).suffix.lower() in IMAGE_SUFFIXES
 
 
-def _several(items: Picture | Sequence[Picture]) -> list[Picture]:
+def _several(items: ImageLike | Sequence[ImageLike]) -> list[ImageLike]:
     single = isinstance(items, str | Path | Image.Image) or (isinstance(items, np.ndarray) and items.ndim < 4)
     return [items] if single else list(items)  # type: ignore[list-item]
 
 
-def _mask_values(mask: Picture, name: str) -> np.ndarray:
+def _mask_values(mask: ImageLike, name: str) -> np.ndarray:
     if isinstance(mask, str | Path):
         return read_grey(Path(mask))
     values = np.asarray(ImageOps.exif_transpose(mask) if isinstance(mask, Image.Image) else mask)
@@ -293,10 +293,10 @@ def _as_bytes(values: np.ndarray, name: str) -> np.ndarray:
     return np.round(values * (255 / top)).astype(np.uint8)
 
 
-def images_without(images: Picture | Sequence[Picture]) -> list[Labelled]:
+def images_without(images: ImageLike | Sequence[ImageLike]) -> list[Labelled]:
     """Images that do not show a class, as labelled ones with an empty mask."""
     single = isinstance(images, str | Path | Image.Image) or (isinstance(images, np.ndarray) and images.ndim < 4)
-    items: list[Picture] = [images] if single else list(images)  # type: ignore[list-item]
+    items: list[ImageLike] = [images] if single else list(images)  # type: ignore[list-item]
     sources = [path for item in items for path in (find_images([item]) if isinstance(item, str | Path) else [item])]
     labelled: list[Labelled] = []
     for number, source in enumerate(sources, start=1):

@@ -24,7 +24,7 @@ from gfss.data.labels import read_labels
 from gfss.evaluation.metrics import accumulated_iou, image_counts
 
 BALANCES = (-4.0, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
-PICTURES = 6  # images that are shown
+SHOWN_IMAGES = 6  # images that are shown
 NAMED = 3  # images that are named per class
 
 
@@ -95,7 +95,7 @@ def compare(
         change = _change(case, old, new, truth, before.names, after.names)
         for name, pixels in change.lost.items():
             lost.setdefault(name, {})[case.id] = pixels
-        worst = sorted([*worst, change], key=lambda c: (-c.total, -c.wrong))[:PICTURES]
+        worst = sorted([*worst, change], key=lambda c: (-c.total, -c.wrong))[:SHOWN_IMAGES]
         if curve:
             for row, balance in enumerate(BALANCES):
                 shifted = _labels(with_balance(scores, taught, balance), taught, case, network.size)

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, TiffImagePlugin, TiffTags
 from torch import Tensor
 
-from gfss.app.inputs import Picture, as_image
+from gfss.app.inputs import ImageLike, as_image
 from gfss.app.network import Guide, label_map, probabilities, square_scores
 from gfss.app.support import TILE_FROM
 from gfss.common.errors import GfssError
@@ -93,7 +93,7 @@ class Result:
 
 
 def segment_image(
-    image: Picture,
+    image: ImageLike,
     classes: tuple[str, ...],
     size: int,
     score_map: Callable[[np.ndarray], Tensor],

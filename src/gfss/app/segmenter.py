@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gfss.app.hub import HubMixin
-from gfss.app.inputs import Picture, find_images, images_without, labelled_images
+from gfss.app.inputs import ImageLike, find_images, images_without, labelled_images
 from gfss.app.model_folder import (
     ABOUT,
     BACKGROUND_NAME,
@@ -111,10 +111,10 @@ class Segmenter(HubMixin):
     def teach(
         self,
         name: str,
-        images: Picture | Sequence[Picture],
-        masks: Picture | Sequence[Picture],
+        images: ImageLike | Sequence[ImageLike],
+        masks: ImageLike | Sequence[ImageLike],
         *,
-        without: Picture | Sequence[Picture] = (),
+        without: ImageLike | Sequence[ImageLike] = (),
         add: bool = False,
         label: str | None = None,
         void: int | None = None,
@@ -216,7 +216,7 @@ class Segmenter(HubMixin):
         self.taught = tuple(replace(one, name=new) if one.name == name else one for one in self.taught)
         self._changes = None
 
-    def segment(self, image: Picture, *, balance: float = 0.0, tile: bool = False) -> Result:
+    def segment(self, image: ImageLike, *, balance: float = 0.0, tile: bool = False) -> Result:
         """Segment an image.
 
         >>> from gfss.data.datasets.scenes import labelled_scene

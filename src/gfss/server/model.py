@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gfss.app.inputs import Picture
+from gfss.app.inputs import ImageLike
 from gfss.app.model_folder import ABOUT, checksum, find_model, is_embedded, is_model, refuse_foreign
 from gfss.app.report import Report
 from gfss.app.segmentation import Result
@@ -117,7 +117,7 @@ class Model:
         """Run something that computes in the one thread that computes, so that many clients share the cores."""
         return self._thread.submit(work).result()
 
-    def segment(self, image: Picture, *, balance: float | None = None, tile: bool = False) -> Result:
+    def segment(self, image: ImageLike, *, balance: float | None = None, tile: bool = False) -> Result:
         """Segment an image.
 
         Args:
