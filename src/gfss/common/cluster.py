@@ -103,8 +103,8 @@ def connect(address: str, workers: int | None = None) -> Cluster:
         workers: on this machine, one for each core if left out.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    import ray
-    import ray.exceptions
+    import ray  # pyright: ignore[reportMissingImports]  # an extra that tests do without
+    import ray.exceptions  # pyright: ignore[reportMissingImports]
 
     options: dict[str, Any] = {}
     if address == LOCAL:
@@ -133,7 +133,7 @@ def _work(key: str, start: list[Any], item: Any) -> tuple[Any, str | None]:
     global _job
     try:
         if _job is None or _job[0] != key:
-            import ray
+            import ray  # pyright: ignore[reportMissingImports]
 
             _job = None  # frees what the last one holds
             _job = key, _prepared(ray.get(start[0]))
