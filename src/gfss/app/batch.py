@@ -84,7 +84,7 @@ def segment_files(
     """Write ``NAME.png`` for every picture and ``classes.txt``; a line about each.
 
     A video gives a mask for every frame (``NAME_000001.png``), a GeoTIFF also ``NAME.tif`` with its georeference.
-    A picture that cannot be read does not stop the others; an error at the end says how many there were. What an
+    An image that cannot be read does not stop the others; an error at the end says how many there were. What an
     interrupted call of the same model and options has done is not done again. The workers of a cluster share the files.
     """
     names = tuple(model.classes[1:])

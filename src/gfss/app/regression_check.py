@@ -191,7 +191,7 @@ class Validation:
     """Labelled images that a model is checked on.
 
     Attributes:
-        images: picture files.
+        images: image files.
         masks: mask i as (height, width) uint8 in labels of the data.
         classes: class names of the data; label i + 1 is ``classes[i]``.
     """
