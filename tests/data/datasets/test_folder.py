@@ -101,7 +101,7 @@ def test_pictures_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_root_from_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GFSS_COCO", raising=False)
-    with pytest.raises(GfssError, match="give --root DIR or set GFSS_COCO=DIR"):
+    with pytest.raises(GfssError, match="set GFSS_COCO=DIR, or in a recipe root: DIR"):
         data_root("coco", None)
     monkeypatch.setenv("GFSS_COCO", str(tmp_path))
     assert data_root("coco", None) == tmp_path

@@ -144,9 +144,9 @@ def data_root(name: str, given: Path | None) -> Path:
     variable = f"GFSS_{name.upper()}"
     root = given or (Path(os.environ[variable]) if os.environ.get(variable) else None)
     if root is None:
-        raise GfssError(f"no folder is known for '{name}'; give --root DIR or set {variable}=DIR")
+        raise GfssError(f"no folder is known for '{name}'; set {variable}=DIR, or in a recipe root: DIR")
     if not root.is_dir():
-        raise GfssError(f"the folder {root} for '{name}' does not exist; give --root DIR or set {variable}=DIR")
+        raise GfssError(f"the folder {root} for '{name}' does not exist; set {variable}=DIR, or in a recipe root: DIR")
     return root
 
 
